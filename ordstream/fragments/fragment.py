@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import pyarrow as pa
 
 from ordstream.operators.operator import Operator
 from ordstream.operators.row_clock import RowClock
-from ordstream.plan.plan import Plan
+from ordstream.plan.columns import used_source_columns
+from ordstream.plan.plan import SOURCE, Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +62,14 @@ class Fragment:
         """It has a shed operator."""
         return any(operator.sheds for operator in self.operators)
 
+    @property
+    def only_at_end(self) -> bool:
+        """All its rows are of the end of the stream, whichever way they came."""
+        found = {SOURCE: False}
+        for position, operator in enumerate(self.operators):
+            found[position] = operator.only_at_end or all(map(found.get, self.plan.producers(position)))
+        return found[len(self.operators) - 1]
+
     def nodes(self, nodes: int) -> int:
         """In how many of `nodes` nodes it runs."""
         return 1 if self.key == () else nodes
@@ -80,3 +91,10 @@ class Fragment:
         return Fragment(
             Plan.line(self.source, (*self.operators, *operators)), self.first, self.key, self.ordered
         )
+
+
+def used_columns(fragments: Sequence[Fragment]) -> tuple[bool, ...]:
+    """For each column of the rows that the first of consecutive fragments takes: does an operator read it,
+    or does it reach the output of the last one?
+    """
+    return used_source_columns(reduce(Plan.through, (fragment.plan for fragment in fragments)))

@@ -161,11 +161,12 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
     Returns
     -------
     tuple of Fragment or None
-        None: its first operator has no declared merge (`ordstream.operators.halves`), or its key has several
+        None: its first operator has no declared merge (`ordstream.operators.halves`), it is a graph, or its
+        key has several
         forms (0.0 and -0.0), of which the first in order would have to be shown. The first fragment's
         rows may go to any node; the others' go by their key.
     """
-    two = fragment.operators[0].halves() if fragment.key else None
+    two = fragment.operators[0].halves() if fragment.key and not fragment.plan.is_graph else None
     if two is None or any(
         pat.is_floating(fragment.source.field(index).type) for index in fragment.key or ()
     ):

@@ -143,8 +143,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
             from ordstream.fragments import explaining
 
             return explaining.explain(shown, several, given)
-        if nodes is not None and shown.is_graph:
-            return f"1 node: a graph is not cut\n{explain(shown)}"
+        if nodes is not None and (why := whole_graph(shown) if shown.is_graph else ""):
+            return f"1 node: {why}\n{explain(shown)}"
         return explain(shown) if nodes is None else fragmenting.explain(shown, nodes)
 
     def __repr__(self) -> str:

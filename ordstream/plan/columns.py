@@ -67,13 +67,19 @@ def compared_source_columns(plan: Plan) -> frozenset[int]:
     """Source columns whose values an operator itself looks at: keys, expressions, aggregations. Not those
     that are only tested for null, passed on, or given to a function of the user's.
     """
-    origins, compared = _origins(plan), set()
+    compared: set[int] = set()
+    # of each operator's output columns: the columns of the source that they are, on some way
+    origins: dict[int, dict[int, set[int]]] = {SOURCE: {index: {index} for index in range(len(plan.source))}}
     for position, operator in enumerate(plan.operators):
         looks = set(operator.key)
         if not operator.runs_user_code and operator.null_tests() is None:
             looks |= operator.columns_read()
-        for producer in plan.producers(position):
-            compared |= {origins[producer][column] for column in looks if column in origins[producer]}
+        own = origins[position] = {}
+        for edge in plan.inputs(position):
+            taken = origins[edge.producer]
+            compared |= {column for index in looks for column in taken.get(index, ())}
+            for out, index in operator.columns_passed_from(edge.place).items():
+                own.setdefault(out, set()).update(taken.get(index, ()))
     return frozenset(compared)
 
 

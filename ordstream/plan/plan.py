@@ -189,6 +189,22 @@ class Plan:
             raise ValueError(f"{len(operators)} operators in the place of {len(self.operators)}")
         return replace(self, operators=tuple(operators))
 
+    def through(self, behind: Plan) -> Plan:
+        """The plan whose output is the source of another one; each is a line, or laid out."""
+        shift = len(self.operators)
+        edges = [
+            Edge(edge.producer + shift, edge.consumer + shift,
+                 self.port if edge.producer == SOURCE else edge.port, edge.place)
+            for edge in behind.edges
+        ]  # fmt: skip
+        lanes = (
+            (*(self.lanes or (0,) * shift), *(behind.lanes or (0,) * len(behind.operators)))
+            if self.lanes or behind.lanes
+            else ()
+        )
+        return replace(self, operators=(*self.operators, *behind.operators), edges=(*self.edges, *edges),
+                       port=behind.port if behind.operators else self.port, lanes=lanes)  # fmt: skip
+
     def part(self, first: int, stop: int) -> Plan:
         """The operators from `first` to `stop` of a line as a plan of its own."""
         return Plan.line(self.schema_in_front(first), self.operators[first:stop])

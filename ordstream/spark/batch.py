@@ -4,9 +4,9 @@ executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -21,12 +21,13 @@ from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import compared_source_columns, used_source_columns
 from ordstream.plan.final import final
-from ordstream.plan.lanes import check_line, check_one_source
+from ordstream.plan.lanes import check_one_source
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
-from ordstream.spark.columns import carry, check_frame
+from ordstream.plan.sources import with_one_source
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
+from ordstream.spark.inputs import Input, input_of
 from ordstream.spark.late_reports import in_tasks, with_late_reports
 from ordstream.spark.layout import (
     LOG,
@@ -36,11 +37,13 @@ from ordstream.spark.layout import (
     make_layout,
     must_be_alone,
     one_state,
+    whole,
     without_threads,
 )
 from ordstream.spark.nodes import over_nodes
 from ordstream.spark.numbering import Order, check_order
-from ordstream.spark.order import OrderBy, order_keys, order_names
+from ordstream.spark.order import OrderBy, order_names
+from ordstream.spark.output_frames import OutputFrames
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
 from ordstream.spark.quiet import without_notice
 from ordstream.spark.schemas import spark_schema, with_collations
@@ -55,11 +58,24 @@ ORDER_TEXTS = {
 }
 
 
+@overload
 def apply(
     pipeline: Pipeline,
-    df: DataFrame,
+    df: DataFrame | Mapping[str, DataFrame],
     *,
-    order_by: OrderBy,
+    outputs: Mapping[str, Pipeline],
+    **options: Any,
+) -> OutputFrames: ...
+
+
+@overload
+def apply(
+    pipeline: Pipeline,
+    df: DataFrame | Mapping[str, DataFrame],
+    *,
+    order_by: OrderBy | None = None,
+    outputs: None = None,
+    merge_by: str | None = None,
     workers: int | str | None = None,
     report: OnReport | Channel | None = None,
     progress: OnProgress | None = None,
@@ -71,7 +87,28 @@ def apply(
     order: Order = "total",
     listen: str | None = None,
     **options: Any,
-) -> DataFrame:
+) -> DataFrame: ...
+
+
+def apply(
+    pipeline: Pipeline,
+    df: DataFrame | Mapping[str, DataFrame],
+    *,
+    order_by: OrderBy | None = None,
+    outputs: Mapping[str, Pipeline] | None = None,
+    merge_by: str | None = None,
+    workers: int | str | None = None,
+    report: OnReport | Channel | None = None,
+    progress: OnProgress | None = None,
+    presorted: bool = False,
+    nodes: int | Literal["auto"] | None = "auto",
+    nodes_per_executor: PerExecutor = "auto",
+    emit: Literal["updates", "final"] | None = None,
+    grouping: Grouping = "hash",
+    order: Order = "total",
+    listen: str | None = None,
+    **options: Any,
+) -> DataFrame | OutputFrames:
     """Run a pipeline over a DataFrame in a total order; the result's rows are in the pipeline's output
     order.
 
@@ -86,12 +123,19 @@ def apply(
     pipeline : Pipeline
         What to run; its source columns are found in `df` by name, in the way of `spark.sql.caseSensitive`,
         and cast within their kind (numbers, times, texts).
-    df : DataFrame
-        The input. Nothing runs before an action on the result.
+    df : DataFrame, or mapping of str to DataFrame
+        The input; of a pipeline of several sources, that of each. Nothing runs before an action on the
+        result.
     order_by : str or Column, or sequence of these
-        Columns of `df`, which need not be columns of the pipeline's source: names, or Spark's columns with
-        their directions (``F.desc("a")``, ``F.col("a").asc_nulls_last()``, ``F.lower("b")``). Empty: source
-        order only.
+        Needed for one frame. Columns of `df`, which need not be columns of the pipeline's source: names, or
+        Spark's columns with their directions (``F.desc("a")``, ``F.col("a").asc_nulls_last()``,
+        ``F.lower("b")``). Empty: source order only. Of several frames: what orders rows of one source that
+        are equal in `merge_by`.
+    outputs : mapping of str to Pipeline, optional
+        Several outputs of one graph, as of `Pipeline.run`: the result is a mapping of each name to its
+        DataFrame (`OutputFrames`).
+    merge_by : str, optional
+        The column by which several sources are merged, as in `Pipeline.run`; ties in the order of `df`.
     workers : int, optional
         Threads of the node; default the processors of a Spark task.
     report : callable or Channel, optional
@@ -153,32 +197,48 @@ def apply(
         If an option is unknown or out of range, the grouping doesn't fit the operators, or `order_by` holds
         what rows can't be compared by.
     """
-    check_frame(df)
     check_order(order)
-    check_one_source(pipeline.plan, "od.spark")
-    check_taken(pipeline.plan)
-    if progress is not None and listen is None and not executors_are_here(df.sparkSession):
+    plan, named = (pipeline.plan, ()) if outputs is None else pipeline._several(outputs)
+    given = input_of(Pipeline.of(plan), df, order_by, merge_by)
+    check_taken(given.pipeline.plan)
+    if presorted and merge_by is not None:
+        raise PlanError("presorted: several frames are merged, which sorts them: leave it out")
+    if progress is not None and listen is None and not executors_are_here(given.session):
         _tell_once(
             "progress= hears of nodes on other hosts when they have ended; listen='AN ADDRESS OF THIS HOST' "
             "gives live counts"
         )
     options = options | ({} if emit is None else {"emit": emit})
-    names = order_names(order_by)
     told = _Told(report, progress, listen)
-    layout = make_layout(df.sparkSession, pipeline, nodes or 1, nodes_per_executor, df, options, names)
+    layout = make_layout(
+        given.session, given.pipeline, nodes or 1, nodes_per_executor, given.frames, options, given.names
+    )
+    rows = _applied(given, layout, workers, told, presorted, grouping, order, options)
+    return rows if outputs is None else OutputFrames(rows, named)
+
+
+def _applied(
+    given: Input,
+    layout: Layout,
+    workers: int | str | None,
+    told: _Told,
+    presorted: bool,
+    grouping: Grouping,
+    order: Order,
+    options: dict[str, Any],
+) -> DataFrame:
+    """What `apply` gives, of one output."""
+    pipeline, session, names = given.pipeline, given.session, given.names
     if layout.nodes == 1:
-        if grouping != "hash":
-            plan = final(pipeline.plan) if emit == "final" else pipeline.plan
+        if grouping != "hash" and not whole(pipeline, options):
+            plan = final(pipeline.plan) if options.get("emit") == "final" else pipeline.plan
             resolve(grouping, fragmenting.fragments_of(plan), 1, names)
-        _tell(layout, without_threads(df.sparkSession, pipeline, layout) if workers is None else "")
-        return _in_one_node(
-            pipeline, df, order_by, workers, told, presorted, "output", options, layout.profile
-        )
+        _tell(layout, without_threads(session, pipeline, layout) if workers is None else "")
+        return _in_one_node(given, workers, told, presorted, "output", options, layout.profile)
     _tell(layout, "")
-    function, _ = _function(pipeline, df, names, workers, told, "output", options)
+    function, _ = _function(pipeline, session, names, workers, told, "output", options)
     read = _read(function) if grouping == "hash" else function.source.names
-    keys, compared = order_keys(order_by, df), compared_source_columns(pipeline.plan)
-    carried = carry(df, function.source, read, keys, compared)
+    carried = given.carried(read, compared_source_columns(pipeline.plan))
     with without_notice():
         frame = over_nodes(
             pipeline,
@@ -192,7 +252,7 @@ def apply(
             grouping=grouping,
             order=order,
         )
-        return _interruptible(with_collations(frame, df, carried.places, pipeline.plan))
+        return _interruptible(with_collations(frame, given.kinds(), pipeline.plan))
 
 
 def _tell(layout: Layout, idle: str) -> None:
@@ -237,8 +297,8 @@ def shed_log(
     PlanError
         If the pipeline does not shed, or sheds by clocks.
     """
-    check_frame(df)
-    return _in_one_node(pipeline, df, order_by, workers, _Told(), presorted, "shed_log", options)
+    given = input_of(pipeline, df, order_by, None)
+    return _in_one_node(given, workers, _Told(), presorted, "shed_log", options)
 
 
 def shed_rows(
@@ -271,9 +331,9 @@ def shed_rows(
     PlanError
         If there is no such operator, or the pipeline sheds by clocks.
     """
-    check_frame(df)
+    given = input_of(pipeline, df, order_by, None)
     name = only_shed(pipeline.plan, operator).operators[-1].name
-    return _in_one_node(pipeline, df, order_by, workers, _Told(), presorted, name, options)
+    return _in_one_node(given, workers, _Told(), presorted, name, options)
 
 
 class _Told(NamedTuple):
@@ -285,9 +345,7 @@ class _Told(NamedTuple):
 
 
 def _in_one_node(
-    pipeline: Pipeline,
-    df: DataFrame,
-    order_by: OrderBy,
+    given: Input,
     workers: int | str | None,
     told: _Told,
     presorted: bool,
@@ -295,11 +353,9 @@ def _in_one_node(
     options: dict[str, Any],
     profile: Any = None,
 ) -> DataFrame:
-    check_frame(df)
-    order = order_names(order_by)
-    function, schema = _function(pipeline, df, order, workers, told, part, options)
-    compared = compared_source_columns(pipeline.plan)
-    carried = carry(df, function.source, _read(function), order_keys(order_by, df), compared)
+    plan, session = given.pipeline.plan, given.session
+    function, schema = _function(given.pipeline, session, given.names, workers, told, part, options)
+    carried = given.carried(_read(function), compared_source_columns(plan))
     names = tuple(carried_name(number) for number in range(len(function.source)))
     # it is one partition, wherever Spark puts it
     function = replace(function, partition=0, names=names, order_by=carried.texts, ordering=carried.keys)
@@ -307,20 +363,20 @@ def _in_one_node(
         rows = carried.in_one_partition() if presorted else carried.sorted()
         result = in_tasks(rows, function, schema, profile)
         if part == "output":
-            result = with_collations(result, df, carried.places, pipeline.plan)
+            result = with_collations(result, given.kinds(), plan)
         return _interruptible(result)
 
 
 def _function(
     pipeline: Pipeline,
-    df: DataFrame,
+    spark: SparkSession,
     order: tuple[str, ...],
     workers: int | str | None,
     told: _Told,
     part: str,
     options: dict[str, Any],
 ) -> tuple[NodeFunction, StructType]:
-    report, progress, spark = told.report, told.progress, df.sparkSession
+    report, progress = told.report, told.progress
     if report is None and progress is None:
         report = _silent(spark)
     elif not isinstance(report, Channel):
@@ -356,7 +412,8 @@ def explain(
     emit: Literal["updates", "final"] = "updates",
     grouping: Grouping = "hash",
     order_by: OrderBy = (),
-    df: DataFrame | None = None,
+    merge_by: str | None = None,
+    df: DataFrame | Mapping[str, DataFrame] | None = None,
     order: Order = "total",
 ) -> str:
     """Tell how `apply` would run a pipeline: where it is cut, what chooses a row's node, what a node is.
@@ -366,9 +423,9 @@ def explain(
     pipeline : Pipeline
     spark : SparkSession, optional
         Default: the active one.
-    nodes, nodes_per_executor, emit, grouping, order_by, order
+    nodes, nodes_per_executor, emit, grouping, order_by, merge_by, order
         As for `apply`.
-    df : DataFrame, optional
+    df : DataFrame or mapping of str to DataFrame, optional
         The input, by whose size "auto" chooses; without it the size counts as unknown.
 
     Raises
@@ -382,16 +439,15 @@ def explain(
         raise PlanError("explain needs a Spark session: the nodes depend on its executors")
     check_order(order)
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
-    names = order_names(order_by)
+    pipeline = Pipeline.of(with_one_source(pipeline.plan, merge_by)) if pipeline.plan.sources else pipeline
+    names = (*([] if merge_by is None else [merge_by]), *order_names(order_by))
     layout = make_layout(session, pipeline, nodes, nodes_per_executor, df, order_by=names)
-    if pipeline.plan.is_graph and layout.nodes == 1:
-        return f"1 node, in one Spark task: a graph is not cut\n{pipeline.explain()}"
     if sheds(pipeline.plan):
         check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
-    if layout.nodes == 1 and layout.why and must_be_alone(pipeline, {}, names):
-        return f"1 node, since {layout.why}\n{pipeline.explain()}"
-    check_line(pipeline.plan, f"nodes={layout.nodes}")
+    alone = layout.why and must_be_alone(pipeline, {}, names)
+    if layout.nodes == 1 and (why := alone or whole(pipeline, {})):
+        return f"1 node, since {why}\n{pipeline.explain()}"
     resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, names)
     spread = resolved.texts(layout.nodes)
     text = fragmenting.explain(
@@ -442,6 +498,7 @@ def node_function(
     PlanError
         If an option is unknown or out of range, or the pipeline sheds by clocks.
     """
+    check_one_source(pipeline.plan, "od.spark.node_function")
     settings = make_settings(options | {"workers": workers})  # a wrong option is an error now, not in a task
     refuse_state(settings, "Spark")
     check_repeatable(pipeline.plan, settings.shed_log)

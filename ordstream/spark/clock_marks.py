@@ -20,7 +20,7 @@ from ordstream.errors import PlanError, SourceError
 from ordstream.fragments.clock_times import ClockTimes, Int64s
 from ordstream.fragments.time_marks import TimeMark, among, mark_tag
 from ordstream.ground.ordercheck import runs_backwards
-from ordstream.operators.clocks import ComputedClock, clock_name
+from ordstream.operators.clocks import Clock, ComputedClock, clock_name
 from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import clock_columns, clock_needed_by, clock_of
 from ordstream.plan.plan import Plan
@@ -108,22 +108,27 @@ def find(
     """
     told = clock_of(plan, punctuate)
     assert told is not None
-    clock, period = told
     why = refuse(plan, punctuate, order_by, carried.keys[0].descending if carried.keys else False)
     if why:
         raise PlanError(why)
+    find_times = finder(plan, told)
+    rows = numbered(carried, presorted, 1).select(*find_times.names, SERIAL)
+    return marks_of(plan, told, rows.mapInArrow(find_times, _FOUND).toArrow())
+
+
+def finder(plan: Plan, told: tuple[Clock, int]) -> MarkTimes:
+    """What finds marks of a clock and period in a partition."""
+    clock, period = told
     columns = clock_columns(told)
-    fields = tuple(plan.source.field(at) for at in columns)
-    names = tuple(map(carried_name, columns))
     alone = 0 if isinstance(clock, int) else replace(clock, columns=tuple(range(len(columns))))
-    rows = numbered(carried, presorted, 1).select(*names, SERIAL)
-    found = rows.mapInArrow(MarkTimes(fields, names, alone, period), _FOUND).toArrow()
+    fields = tuple(plan.source.field(at) for at in columns)
+    return MarkTimes(fields, tuple(map(carried_name, columns)), alone, period)
+
+
+def marks_of(plan: Plan, told: tuple[Clock, int], found: pa.Table) -> Marks:
+    """The marks of what `finder` has found in all partitions. SourceError: the clock runs backwards."""
+    clock, period = told
     field = plan.source.field(clock) if isinstance(clock, int) else clock.field
-    return _marks(found, field, period, clock_needed_by(plan))
-
-
-def _marks(found: pa.Table, field: pa.Field, period: int, needed_by: str) -> Marks:
-    """What the partitions have found, together."""
     count = int(pc.sum(found["rows"]).as_py() or 0)
     seen = found.filter(found["serial"].is_valid()).sort_by("serial")
     serials, times = seen["serial"].to_numpy(), seen["time"].to_numpy()
@@ -132,7 +137,7 @@ def _marks(found: pa.Table, field: pa.Field, period: int, needed_by: str) -> Mar
     falls = np.flatnonzero(times < befores)
     if len(falls):
         at = int(falls[0])
-        text = runs_backwards(field, int(times[at]), int(befores[at]), needed_by)
+        text = runs_backwards(field, int(times[at]), int(befores[at]), clock_needed_by(plan))
         raise SourceError(f"tuple {int(serials[at]) + 1} of the source: {text}")
     periods = times // period
     new = np.flatnonzero(periods[1:] != periods[:-1]) + 1

@@ -337,6 +337,8 @@ def slots(spark: SparkSession) -> int | None:
 
 def place_in_source(frame: DataFrame) -> dict[str, str]:
     """Names for, and expressions of, the file and the row within it, where the source has them."""
+    if ROW in frame.columns:  # of several frames, each has told its own
+        return {FILE: FILE, ROW: ROW}
     place = {FILE: "_metadata.file_path", ROW: "_metadata.row_index"}
     with unlogged():
         try:

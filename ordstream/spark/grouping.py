@@ -223,7 +223,7 @@ def resolve(
             chosen[position] = made
     for position, choice in chosen.items():
         if position:
-            choice.operator = fragments[position].operators[0].name
+            choice.operator = next(one.name for one in fragments[position].operators if one.stateful)
             _check_keys(fragments[position])
             _weighed(choice, fragments[position])
         else:
@@ -324,6 +324,11 @@ def _check_keys(fragment: Fragment) -> None:
 
 def _measured(choice: Choice, fragment: Fragment, order_by: Sequence[str]) -> None:
     """Fill in what POSG measures: the operator, and the columns that its time depends on."""
+    if fragment.plan.is_graph:
+        raise PlanError(
+            "grouping: POSG measures one operator of a line; here is a graph without state, whose rows are "
+            "spread evenly: leave grouping out"
+        )
     operators, source = fragment.operators, fragment.source
     asked = choice.operator or (choice.balancer.operator if choice.balancer is not None else None)
     if asked:
@@ -374,8 +379,11 @@ def _weighed(choice: Choice, fragment: Fragment) -> None:
 
 def measured_by_key(fragment: Fragment) -> tuple[str, tuple[str, ...]]:
     """The first operator of a keyed fragment that runs a function, and the fragment's key columns, by which
-    its execution times can be measured; ("", ()): there is none, or its rows don't have the key any more.
+    its execution times can be measured; ("", ()): there is none, or its rows don't have the key any more, or
+    it is a graph.
     """
+    if fragment.plan.is_graph:
+        return "", ()
     at = next((k for k, operator in enumerate(fragment.operators) if operator.runs_user_code), None)
     if at is None or not fragment.key or any(operator.sheds for operator in fragment.operators):
         return "", ()

@@ -19,6 +19,7 @@ from ordstream.fragments import fragmenting
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import reordered_across
 from ordstream.pipeline.pipeline import Pipeline
+from ordstream.pipeline.runs import whole_graph
 from ordstream.plan.final import final
 from ordstream.plan.shedding import sheds
 from ordstream.spark import clock_marks
@@ -85,15 +86,15 @@ def make_layout(
     pipeline: Pipeline,
     nodes: int | str,
     per_executor: PerExecutor,
-    df: DataFrame | None = None,
+    df: Any = None,
     options: Mapping[str, Any] | None = None,
     order_by: Sequence[str] = (),
 ) -> Layout:
-    """Decide the number of nodes and the processors of each.
+    """Decide the number of nodes and the processors of each. A graph that is not cut has one.
 
     Parameters
     ----------
-    df : DataFrame, optional
+    df : DataFrame or mapping of str to DataFrame, optional
         The input, for "auto"; without it the size counts as unknown.
     options : mapping, optional
         Of the run.
@@ -138,6 +139,8 @@ def make_layout(
                 "one source: leave nodes out, "
                 "or run it once per partition (ordstream.spark.node_function)"
             )
+        if nodes != 1 and (why := whole(pipeline, options or {})):
+            return replace(layout, why=why)
         return replace(layout, nodes=int(nodes))
     count, reason = _count(spark, pipeline, found, each, df, options or {}, order_by)
     return replace(layout, nodes=count, why=reason)
@@ -148,7 +151,7 @@ def _count(
     pipeline: Pipeline,
     found: Resources,
     each: int,
-    df: DataFrame | None,
+    df: Any,
     options: Mapping[str, Any],
     order_by: Sequence[str],
 ) -> tuple[int, str]:
@@ -159,7 +162,9 @@ def _count(
     at_a_time = None if found.executors is None else found.executors * each
     if at_a_time == 1:
         return 1, "this session is configured for one such task at a time"
-    size = None if df is None else estimated_bytes(df)
+    frames = [] if df is None else [*df.values()] if isinstance(df, Mapping) else [df]
+    sizes = [estimated_bytes(one) for one in frames]
+    size = None if df is None or None in sizes else sum(one for one in sizes if one is not None)
     if size is not None and size <= NODE_BYTES:
         return 1, f"Spark takes the input for {_in_units(size)}: one node is cheaper"
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200)
@@ -179,8 +184,6 @@ def must_be_alone(pipeline: Pipeline, options: Mapping[str, Any], order_by: Sequ
     """Why a pipeline runs in one node, however large its input is; "": it need not."""
     if sheds(pipeline.plan):
         return "it sheds"
-    if pipeline.plan.is_graph:
-        return "a graph is not cut"
     if not hasattr(DataFrame, "zipWithIndex"):
         return "more than one needs PySpark 4.2 or newer"
     try:
@@ -196,6 +199,13 @@ def must_be_alone(pipeline: Pipeline, options: Mapping[str, Any], order_by: Sequ
     if fragments[0].operators or any(fragment.key for fragment in fragments):
         return ""
     return one_state(fragments) or "it has no operators"
+
+
+def whole(pipeline: Pipeline, options: Mapping[str, Any]) -> str:
+    """Why a graph runs in one node; "": it is none, or is cut."""
+    if not pipeline.plan.is_graph:
+        return ""
+    return whole_graph(final(pipeline.plan) if options.get("emit") == "final" else pipeline.plan)
 
 
 def one_state(fragments: tuple[Fragment, ...]) -> str:

@@ -42,15 +42,14 @@ from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
-from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.fragment import Fragment, used_columns
+from ordstream.fragments.graph_cut import places_of
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.time_marks import hears_marks, reordered_across
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import SERIAL_BITS, TAG
 from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
-from ordstream.plan.columns import used_source_columns
-from ordstream.plan.lanes import check_line
 from ordstream.plan.plan import Plan
 from ordstream.spark import clock_marks
 from ordstream.spark.balancer import unbounded
@@ -114,7 +113,6 @@ def over_nodes(
         raise PlanError(
             "more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1"
         )
-    check_line(pipeline.plan, f"nodes={layout.nodes}")
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
     if across := reordered_across(fragments):
         raise PlanError(across)
@@ -160,7 +158,7 @@ def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool) -> DataFr
     last, spark = job.fragments[-1], carried.frame.sparkSession
     stays = not job.moves or (last.nodes(job.layout.nodes) == 1 and last.key is not None)
     operators = [operator for one in job.fragments for operator in one.operators]
-    only_at_end = any(operator.only_at_end for operator in operators)
+    only_at_end = any(fragment.only_at_end for fragment in job.fragments)
     ranges = 1 if stays or (only_at_end and not tags) else range_count(spark)
     count = row_count(carried) if tags else None
     if job.marks is None:
@@ -326,23 +324,32 @@ class Job:
         """Numbered rows through the fragments 1 to `last`; those that a further fragment takes have
         their node. `route`, `leaves`: where those of the pipeline's output go, and what goes with them.
         """
-        nodes = self.layout.nodes
-        for number, fragment in enumerate(self.fragments[:last], 1):
+        for number in range(1, last + 1):
             if number == 1 and self.direct:
                 continue
             rows = self._arriving(rows, number)
             following = self.fragments[number] if number < len(self.fragments) else None
-            onward: Route | RangeRoute | None = route
-            if following is not None:
-                grouping = self.groupings.get(number + 1)
-                onward = Route(fragment.output, following.key or (), following.nodes(nodes), grouping)
+            onward = route if following is None else self.onward(number)
             rows = self.in_nodes(rows, number, onward, leaves if following is None else "place")
         return rows
+
+    def onward(self, number: int) -> Route:
+        """What chooses the node of rows that leave fragment `number` for the next one."""
+        following, grouping = self.fragments[number], self.groupings.get(number + 1)
+        output, key = self.fragments[number - 1].output, following.key or ()
+        return Route(output, key, following.nodes(self.layout.nodes), grouping)
 
     def in_nodes(
         self, rows: DataFrame, number: int, route: Route | RangeRoute | None, leaves: Leaves
     ) -> DataFrame:
         """Rows that lie where fragment `number` takes them through its nodes."""
+        function, schema = self.task(number, route, leaves)
+        return in_tasks(rows, function, schema, self.layout.profile)
+
+    def task(
+        self, number: int, route: Route | RangeRoute | None, leaves: Leaves
+    ) -> tuple[FragmentFunction, StructType]:
+        """What runs fragment `number` in a node, and the schema of what it gives."""
         is_last = number == len(self.fragments)
         fields = carriers(self.fragments[number - 1].output, last=is_last).fields
         schema = StructType([one for one in fields if one.name not in (TAG, NODE)])
@@ -356,8 +363,7 @@ class Job:
         if route is not None:
             schema = schema.add(NODE, "integer", False)
         function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
-        function = replace(function, leaves=leaves)
-        return in_tasks(rows, function, schema, self.layout.profile)
+        return replace(function, leaves=leaves), schema
 
     def learn(
         self, number: int, sample: DataFrame, carried: Carried, presorted: bool, sparks_hash: bool
@@ -438,8 +444,7 @@ class Job:
             keys, learns = following.balancer._tell(following.operator), unbounded(following.given)
             weighs, costs = bool(following.measured), following.balancer._costs(following.operator)
         fragment = self.fragments[number - 1]
-        rest = [operator for later in self.fragments[number - 1 :] for operator in later.operators]
-        used = used_source_columns(Plan.line(fragment.source, rest))
+        used = used_columns(self.fragments[number - 1 :])
         return FragmentFunction(
             fragment=fragment,
             unread=()
@@ -480,13 +485,12 @@ def _front_in_nodes(fragments: Sequence[Fragment]) -> tuple[Fragment, ...] | Non
     front, keyed = fragments[:2]
     if fragmenting.uses_python(front.plan):
         return None  # functions are spread evenly, not by keys
-    places = {index: index for index in range(len(front.source))}
-    for operator in front.operators:
-        passed = operator.columns_passed()
-        places = {out: places[column] for out, column in passed.items() if column in places}
+    last = len(front.operators) - 1
+    found = [(column, places_of(front.plan, column)[last, 0]) for column in range(len(front.source))]
+    places = {out: column for column, outs in found for out in outs}
     if not keyed.key or not all(index in places for index in keyed.key):
         return None
-    plan = Plan.line(front.source, (*front.operators, *keyed.operators))
+    plan = front.plan.through(keyed.plan)
     key = tuple(places[index] for index in keyed.key)
     empty = Fragment(Plan.line(front.source, ()), front.first, None)
     return empty, Fragment(plan, front.first, key, keyed.ordered), *fragments[2:]

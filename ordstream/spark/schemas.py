@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -81,21 +83,20 @@ def check_compared(given: StructField) -> None:
         )
 
 
-def with_collations(frame: DataFrame, df: DataFrame, places: list[int], plan: Plan) -> DataFrame:
-    """A result whose columns have the collations of those of `df` that they are.
+def with_collations(frame: DataFrame, kinds: Sequence[DataType], plan: Plan) -> DataFrame:
+    """A result whose columns have the collations of those of the source that they are.
 
     Parameters
     ----------
-    frame, df : DataFrame
-        The result, whose first columns are the plan's output; the input.
-    places : list of int
-        Of the source's columns in `df`.
+    frame : DataFrame
+        Its first columns are the plan's output.
+    kinds : sequence of DataType
+        Of the source's columns, as the user has them.
     plan : Plan
     """
-    fields = df.schema.fields
-    if not any(is_collated(field.dataType) for field in fields):
+    if not any(map(is_collated, kinds)):
         return frame
-    passed = {out: fields[places[column]].dataType for out, column in passed_source_columns(plan).items()}
+    passed = {out: kinds[column] for out, column in passed_source_columns(plan).items()}
     columns = frame.columns
     names = [f"d{number}" for number in range(len(columns))]
     collated = [

@@ -397,7 +397,7 @@ def test_a_graph_without_a_common_key_is_not_cut():
     rows = pa.table({"a": [1, 2, 3]})
     assert both.run(rows, processes=2).table.equals(rows)
     assert "has one state for all rows" in both.explain(processes=2).splitlines()[0]
-    assert both.explain(nodes=2).startswith("1 node: a graph is not cut\n")
+    assert "has one state for all rows" in both.explain(nodes=2).splitlines()[0]
 
 
 def test_explain_draws_the_graph():

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from property.compare import exact_rows, large
@@ -19,12 +20,15 @@ from ordstream.pipeline.runs import fed
 from ordstream.testing import run_serial
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.int64()), ("ts", pa.int64()), ("v", pa.int64())])
-#: Each gives the columns of SCHEMA again, so that any two streams can be united.
+TEXTS = SCHEMA.set(0, pa.field("k", pa.string()))
+#: Each gives the columns of its schema again, so that any two streams can be united.
 STEPS = (
     "{p}.filter(od.col('v') > {n})",
     "{p}.with_columns(v=od.col('v') + {n})",
     "{p}.select('k', 'j', 'ts', v=60 // (od.col('v') + {n}))",  # fails, for some
-    "{p}.flat_map(twice, schema=SCHEMA)",
+    "{p}.flat_map(twice, schema={p}.schema)",
+    "{p}.map(fails, schema={p}.schema, on_error='skip')",
+    "{p}.key_by('k').process(counted, state={{'c': int}}, schema={p}.schema, on_error='skip')",
     "{p}.key_by('k').scan(c=od.count()).select('k', 'j', 'ts', v='c')",
     "{p}.key_by('k', 'j').scan(c=od.sum('v')).select('k', 'j', 'ts', v='c')",
     "{p}.key_by('k').tail({n} + 1)",
@@ -43,9 +47,20 @@ def twice(row: Any) -> list[Any]:
     return [tuple(row)] * (1 + row.v % 2 if row.v is not None else 0)
 
 
+def fails(row: Any) -> Any:
+    return (row.k, row.j, row.ts, 6 // row.v)  # of null and 0 not
+
+
+def counted(row: Any, state: Any, emit: Any) -> None:
+    state.c += 1
+    if row.v == 0:
+        raise ValueError("0")
+    emit(row.k, row.j, row.ts, state.c)
+
+
 def step(draw: Any, p: Any, of: tuple[str, ...]) -> Any:
     text = draw(st.sampled_from(of)).format(p="p", n=draw(st.integers(0, 4)))
-    return eval(text, {"od": od, "p": p, "twice": twice, "SCHEMA": SCHEMA})
+    return eval(text, {"od": od, "p": p, "twice": twice, "fails": fails, "counted": counted})
 
 
 def grown(draw: Any, p: Any, depth: int) -> Any:
@@ -65,15 +80,19 @@ def grown(draw: Any, p: Any, depth: int) -> Any:
 
 
 @st.composite
-def tables(draw: Any, least: int = 0) -> pa.Table:
-    rows = draw(st.integers(least, 30))
+def tables(draw: Any, schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Also without rows, with one, and with a hot key."""
+    rows = draw(st.sampled_from((0, 1)) | st.integers(0, 30))
     steps = st.lists(st.integers(0, 4), min_size=rows, max_size=rows)
     small = st.lists(st.none() | st.integers(0, 3), min_size=rows, max_size=rows)
     ts, now = [], 0
     for delta in draw(steps):
         now += delta
         ts.append(now)
-    return pa.table([draw(small), draw(small), ts, draw(small)], schema=SCHEMA)
+    keys = [2] * rows if draw(st.integers(0, 3)) == 0 else draw(small)
+    if schema is TEXTS:
+        keys = [None if key is None else "é" * key for key in keys]
+    return pa.table([keys, draw(small), ts, draw(small)], schema=schema)
 
 
 def check(pipeline: Any, data: Any, expected: Any, how: Any, **options: Any) -> None:
@@ -108,9 +127,9 @@ HOW = st.tuples(
 
 
 @FEW
-@given(st.data(), tables(), HOW)
+@given(st.data(), tables() | tables(TEXTS), HOW)
 def test_graphs_with_one_key(data, table, how):
-    pipeline = grown(data.draw, od.Pipeline(SCHEMA), data.draw(st.integers(1, 2)))
+    pipeline = grown(data.draw, od.Pipeline(table.schema), data.draw(st.integers(1, 2)))
     if data.draw(st.booleans()):
         pipeline = step(data.draw, pipeline, BEHIND)
     punctuate = od.every("ts", 3) if data.draw(st.booleans()) else None
@@ -138,3 +157,59 @@ def test_two_sources_that_share_a_key(data, left, right, how):
         check(od.Pipeline.of(plan), merged, expected, how)
     except PlanError:
         assume(False)
+
+
+@FEW
+@given(st.data(), tables() | tables(TEXTS), st.integers(1, 3), st.integers(0, 99))
+def test_what_the_tasks_of_spark_make_of_a_graph(data, table, nodes, seed):
+    pytest.importorskip("pyspark")
+    from spark_steps import run_as_spark_does
+
+    pipeline = grown(data.draw, od.Pipeline(table.schema), data.draw(st.integers(0, 2)))
+    if data.draw(st.booleans()):
+        pipeline = step(data.draw, pipeline, BEHIND)
+    punctuate = od.every("ts", 3) if data.draw(st.booleans()) else None
+    try:
+        expected = run_serial(pipeline, table, time_punctuation=punctuate)
+        fragments_of(pipeline.plan)
+    except PlanError:
+        assume(False)
+    if expected.error is not None:  # which of several comes first is open
+        with pytest.raises(type(expected.error)):
+            run_as_spark_does(pipeline, table, nodes, seed, punctuate=punctuate)
+        return
+    found = run_as_spark_does(pipeline, table, nodes, seed, punctuate=punctuate)
+    *columns, serials, indexes = found.columns
+    assert [*zip(serials.to_pylist(), indexes.to_pylist(), strict=True)] == expected.tags
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    assert [*rows] == [tuple(row) for row in expected.rows]
+
+
+@FEW
+@given(st.data(), tables() | tables(TEXTS), st.tuples(HOW, HOW))
+def test_a_graph_goes_on_from_what_other_nodes_have_left(data, table, how):
+    """Over nodes and in one, in two parts."""
+    pipeline = grown(data.draw, od.Pipeline(table.schema), data.draw(st.integers(1, 2)))
+    at = data.draw(st.integers(0, len(table)))
+    parts: list[Any] = []
+    try:
+        expected = run_serial(pipeline, table)
+        fragments_of(pipeline.plan)
+        for part, (nodes, seed, block_rows, channel_bytes) in enumerate(how):
+            rows, options = (table.slice(0, at), table.slice(at))[part], {"tags": True}
+            options |= {"restore": parts[0].snapshot} if part else {"end": "suspend"}
+            if data.draw(st.booleans()):
+                parts.append(pipeline.run(rows, **options))
+                continue
+            made = run_here(
+                pipeline, rows, nodes, options, seed=seed, block_rows=block_rows, channel_bytes=channel_bytes
+            )
+            parts.append(made)
+    except PlanError:
+        assume(False)
+    except (OperatorError, SourceError) as failure:
+        assert type(failure) is type(expected.error)  # noqa: PT017
+        return
+    assert expected.error is None
+    found = [tuple(row.values()) for part in parts for row in part.table.to_pylist()]
+    assert found == [(*row, *tag) for row, tag in zip(expected.rows, expected.tags, strict=True)]

@@ -117,6 +117,21 @@ def test_a_stream_is_the_batch_answer_whatever_the_nodes(source, tmp_path):
         source.run(checkpoint)
 
 
+def test_a_graph_goes_on_in_another_number_of_nodes(source, tmp_path):
+    hit, miss = od.Pipeline(SCHEMA).branch(od.col("n") % 2 == 0)
+    seen = hit.key_by("user").scan(c=od.count()).select("item", n="c")
+    summed = miss.key_by("item", "user").scan(c=od.sum("n")).select("item", n="c")
+    graph = od.union(seen, summed).key_by("item").scan(most=od.max("n"))
+    table, checkpoint = rows(range(300)), tmp_path / "graph"
+    source.add(table.slice(0, 120))
+    source.run(checkpoint, nodes=1, pipeline=graph)
+    source.add(table.slice(120))
+    source.run(checkpoint, nodes=2, pipeline=graph)
+    assert output(checkpoint, tags=True) == answer(table, graph)
+    with pytest.raises(PlanError, match="here is a graph"):
+        source.run(tmp_path / "other", nodes=2, balance=od.Mixed(), pipeline=graph)
+
+
 def test_a_batch_that_spark_gives_again_is_skipped_and_another_one_refused(source, tmp_path):
     table, checkpoint = rows(range(90)), tmp_path / "c"
     source.add(table.slice(0, 40)).add(table.slice(40, 20))

@@ -22,10 +22,12 @@ from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
-from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.fragment import Fragment, used_columns
 from ordstream.ground.ordertags import TAG, TAG_NAMES, OrderTag
 from ordstream.pipeline.pipeline import Pipeline
+from ordstream.pipeline.runs import whole_graph
 from ordstream.plan.columns import used_source_columns
+from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
 from ordstream.spark.executor import carried_name
 from ordstream.spark.grouping import NAMES, Choice, with_costs
@@ -119,6 +121,8 @@ class EpochRunner:
         made = cls(choices={}, **given)
         if made.nodes == 1 and made.policy is None:
             return made  # also what several nodes would refuse
+        if made.policy is None and made.pipeline.plan.is_graph and whole_graph(made.pipeline.plan):
+            return replace(made, nodes=1)
         fragments = fragmenting.fragments_of(made.pipeline.plan)
         if made.policy is not None:
             check_balance(fragments, grouping)
@@ -249,14 +253,15 @@ class EpochRunner:
     def _collect(self, rows: DataFrame, begin: Begin, arrival: Arrival) -> Results:
         output = output_schema(self.pipeline)
         if not self.fragments:
-            columns = _columns(self.pipeline.plan, self.options)
+            plan = self.pipeline.plan
+            columns = _columns(plan.source, used_source_columns(plan), self.options)
             function = WholeFunction(
                 self.pipeline, columns, output, arrival, begin, self.workers, self.options
             )
             return _read(rows.mapInArrow(function, _RESULT))
         for number, fragment in self._stages():
             part, schema = self._part(number, fragment, begin)
-            columns = _columns(Plan.line(fragment.source, self._from(number)), {})
+            columns = _columns(fragment.source, used_columns(self._from(number)), {})
             if number == self._first:
                 step: Any = InputFunction(part, columns, arrival)
             else:
@@ -279,8 +284,8 @@ class EpochRunner:
             return stages
         return [(self._first, Fragment(Plan.line(self.fragments[0].source, ()), 0, None)), *stages]
 
-    def _from(self, number: int) -> list[Any]:
-        return [one for later in self.fragments[max(number, 1) - 1 :] for one in later.operators]
+    def _from(self, number: int) -> Sequence[Fragment]:
+        return self.fragments[max(number, 1) - 1 :]
 
     def _route(self, number: int, fragment: Fragment) -> Route | None:
         """To the stage behind this one."""
@@ -308,7 +313,7 @@ class EpochRunner:
         schema = StructType(
             [StructField(one.name, one.dataType, one.name not in (TAG, NODE)) for one in fields]
         ).add(RESULT, BinaryType())
-        used = used_source_columns(Plan.line(fragment.source, self._from(number)))
+        used = used_columns(self._from(number))
         part = FragmentPart(
             fragment,
             number,
@@ -414,7 +419,7 @@ class EpochRunner:
 
     def _operators(self, result: Said) -> Sequence[str]:
         if not self.fragments:
-            return [one.name for one in self.pipeline.plan.operators]
+            return [one.name for one in laid_out(self.pipeline.plan).operators]
         if not result["fragment"]:
             return []
         return [one.name for one in self.fragments[result["fragment"] - 1].operators]
@@ -450,9 +455,8 @@ def bytes_of(tag: OrderTag) -> tuple[int, int]:
     return tag.serial, tag.index
 
 
-def _columns(plan: Plan, options: Mapping[str, Any]) -> Columns:
-    source = plan.source
-    used = list(used_source_columns(plan))
+def _columns(source: pa.Schema, needed: Sequence[bool], options: Mapping[str, Any]) -> Columns:
+    used = list(needed)
     if options.get("punctuate") is not None:
         used[options["punctuate"].bind(source)[0]] = True
     names = tuple(carried_name(number) for number in range(len(source)))
@@ -465,7 +469,7 @@ def _columns(plan: Plan, options: Mapping[str, Any]) -> Columns:
 
 def read_columns(pipeline: Pipeline, options: Mapping[str, Any]) -> list[str]:
     """Columns of the source that must arrive."""
-    columns = _columns(pipeline.plan, options)
+    columns = _columns(pipeline.source_schema, used_source_columns(pipeline.plan), options)
     return [name for name in columns.source.names if name not in columns.unread]
 
 

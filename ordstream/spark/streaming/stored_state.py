@@ -14,6 +14,7 @@ import pyarrow as pa
 from ordstream.balance.keys import Words, key_words
 from ordstream.errors import CheckpointError
 from ordstream.fragments.exchange import Route
+from ordstream.fragments.graph_cut import key_places
 from ordstream.snapshots.snapshot import StateRows
 from ordstream.snapshots.state_file import FileRows, open_state
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
@@ -179,13 +180,10 @@ def shares_of(
     """Operator -> its rows' share of one node: rows are routed by the fragment's key, which is part of the
     key of each of its operators. `kind` makes a share.
     """
-    places: list[set[int]] = [{index} for index in fragment.key]
     found = {}
     for operator in fragment.operators:
         if operator.stateful:
-            key = list(operator.key)
+            places, key = key_places(fragment.plan, fragment.key, operator.name), list(operator.key)
             route = tuple(next(key.index(one) for one in key if one in some) for some in places)
             found[operator.name] = kind(route, nodes, node, grouping, counted)
-        passed = operator.columns_passed()
-        places = [{out for out, column in passed.items() if column in some} for some in places]
     return found

@@ -21,7 +21,8 @@ from ordstream.node.settings import OF_STATE, make_settings
 from ordstream.node.snapshotting import seconds_of
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import compared_source_columns
-from ordstream.plan.lanes import check_line
+from ordstream.plan.lanes import check_line, check_one_source, laid_out
+from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, set_aside, sheds
 from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.fit import check_can_snapshot, fit
@@ -294,7 +295,10 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
     make_settings(dict(options))
     if nodes is not None and (type(nodes) is not int or not 1 <= nodes <= 1024):
         raise PlanError(f"nodes must be a whole number from 1 to 1024, got {nodes!r}")
-    check_line(pipeline.plan, "a stream in Spark")
+    check_one_source(pipeline.plan, "a stream in Spark")
+    check_taken(pipeline.plan)
+    if sheds(pipeline.plan):
+        check_line(pipeline.plan, "a stream in Spark that sheds")
     check_can_snapshot(pipeline.plan)
     refuse_suspend(pipeline.plan)
     check_repeatable(pipeline.plan, None)
@@ -355,7 +359,10 @@ def _check_last(log: EpochLog, pipeline: Pipeline) -> EpochManifest | None:
             "(od.spark.read_output), or begin another one with another checkpoint"
         )
     states = stored(str(log.folder), last.number, last.states)
-    fit(pipeline.plan, Snapshot(last.serials[1], OrderTag(*last.emitted_through), None, None, states))
+    fit(
+        laid_out(pipeline.plan),
+        Snapshot(last.serials[1], OrderTag(*last.emitted_through), None, None, states),
+    )
     return last
 
 

@@ -5,7 +5,9 @@ import pytest
 
 import ordstream as od
 from ordstream.errors import PlanError
+from ordstream.fragments.fragment import used_columns
 from ordstream.fragments.fragmenting import fragments_of
+from ordstream.plan.columns import compared_source_columns, used_source_columns
 
 P = od.Pipeline(pa.schema([("k", pa.int64()), ("j", pa.int64()), ("ts", pa.int64()), ("v", pa.int64())]))
 HIT, MISS = P.branch(od.col("v") > 1)
@@ -73,3 +75,32 @@ def test_why_a_graph_is_not_cut(pipeline, why):
     with pytest.raises(PlanError, match=why):
         fragments_of(pipeline.plan)
     assert why in pipeline.explain(processes=2).split("\n")[0]
+    assert why in pipeline.explain(nodes=2).split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "only"),
+    [
+        (od.union(HIT.key_by("k").tail(1), MISS.key_by("k").tail(2)), True),
+        (od.union(HIT.key_by("k").tail(1), MISS), False),
+        (od.union(HIT.key_by("k").tail(1), MISS).key_by("j").tail(1), True),
+        (od.union(HIT, MISS), False),
+    ],
+)
+def test_whether_all_rows_come_at_the_end(pipeline, only):
+    assert any(fragment.only_at_end for fragment in fragments_of(pipeline.plan)) is only
+
+
+def test_columns_that_fragments_use_are_those_of_the_whole_graph():
+    joined = HIT.join_interval(MISS.select("k", "ts"), on="k", within=(0, 3), time="ts")
+    behind = count(joined.select("ts", "k"), "ts")
+    for pipeline in (joined.select("ts"), behind, od.union(HIT, MISS).select("j")):
+        assert used_columns(fragments_of(pipeline.plan)) == used_source_columns(pipeline.plan)
+    short = od.union(HIT.select("k", "j"), MISS.select("k", "j")).key_by("j").scan(c=od.count())
+    assert used_columns(fragments_of(short.select("c").plan)) == (False, True, False, True)
+
+
+def test_a_key_that_the_other_side_has_elsewhere_is_compared():
+    left, right = P.select("ts", "k", "v"), P.select("v", "ts", k="j")
+    joined = left.join_asof(right, on="k", time="ts")
+    assert compared_source_columns(joined.plan) >= {0, 1, 2}

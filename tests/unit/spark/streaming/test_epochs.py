@@ -32,8 +32,22 @@ def whole():
     return od.Pipeline(SCHEMA).key_by("user").scan(seen=od.count()).top_k(3, by="seen", emit="updates")
 
 
+def graph():
+    """States of one key, and of two, on ways that come together, and another key behind."""
+    hit, miss = od.Pipeline(SCHEMA).branch(od.col("ts") % 2 == 0)
+    seen = hit.key_by("user").scan(n=od.count()).key_by("item", "user").lag({"before": "ts"})
+    united = od.union(seen.select("item", "n"), miss.key_by("user").lead("ts").select("item", n="ts"))
+    return united.key_by("item").scan(most=od.max("n"))
+
+
+def not_cut():
+    """In one node, whatever is asked for."""
+    hit, miss = od.Pipeline(SCHEMA).branch(od.col("ts") % 2 == 0)
+    return od.union(hit.key_by("user").scan(n=od.count()), miss.key_by("item").scan(n=od.count()))
+
+
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("pipeline", [several, whole], ids=lambda made: made.__name__)
+@pytest.mark.parametrize("pipeline", [several, whole, graph, not_cut], ids=lambda made: made.__name__)
 def test_epochs_are_one_run(tmp_path, pipeline, seed):
     rng = random.Random(seed)
     table, stream = rows(150, seed), Stream(tmp_path / "c", pipeline())

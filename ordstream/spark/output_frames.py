@@ -1,0 +1,47 @@
+"""Several outputs of one pipeline in Spark: the wide rows of `ordstream.plan.outputs`, taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ordstream.plan.outputs import Output
+
+
+class OutputFrames(Mapping[str, DataFrame]):
+    """A mapping of each output's name to its rows.
+
+    Each is a DataFrame of its own: an action on one runs the pipeline, for that output alone. For one run in
+    all, keep what they are taken from first: ``found.rows.persist()``.
+
+    Attributes
+    ----------
+    rows : DataFrame
+        Of all outputs, in one order: "stream", the number of the row's output, and the columns of all of
+        them, those of one name and type once.
+    """
+
+    def __init__(self, rows: DataFrame, outputs: Sequence[Output]) -> None:
+        self.rows = rows
+        self._outputs = {output.name: (number, output) for number, output in enumerate(outputs)}
+
+    def __getitem__(self, name: str) -> DataFrame:
+        number, output = self._outputs[name]
+        names = self.rows.columns
+        called = [f"d{at}" for at in range(len(names))]  # the user's may need quotes, or differ in case only
+        own = [(f"d{at}", column) for at, column in zip(output.columns, output.schema.names, strict=True)]
+        wide = 1 + max((at for _, one in self._outputs.values() for at in one.columns), default=0)
+        tags = [(f"d{at}", names[at]) for at in range(wide, len(names))]
+        chosen = self.rows.toDF(*called).where(F.col("d0") == number)
+        return chosen.select(*(F.col(at).alias(column) for at, column in (*own, *tags)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __repr__(self) -> str:
+        return f"<ordstream.spark.OutputFrames {', '.join(self)}>"

@@ -1,0 +1,113 @@
+"""Graphs over nodes in Spark: branches, unions, joins of several frames, several outputs, against
+`run_serial`.
+"""
+
+import re
+
+import pyarrow as pa
+import pytest
+from spark_tools import SOURCE, rows_of, stream, write_files
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+pytest.importorskip("pyspark")
+
+from ordstream.spark import apply, explain
+from ordstream.spark.inputs import input_of
+
+pytestmark = pytest.mark.spark
+
+ROWS = 2_000
+LEFT, RIGHT = stream(range(ROWS)), stream(range(0, 3 * ROWS, 3))
+CLICKS = od.Pipeline(SOURCE, source="clicks")
+ORDERS = od.Pipeline(SOURCE, source="orders")
+
+
+def one_source():
+    """A window of the clock on one way, an end on the other, a key behind that is another one."""
+    hit, miss = od.Pipeline(SOURCE).filter(od.col("n") % 3 != 0).branch(od.col("n") % 2 == 0)
+    windows = (
+        hit.key_by("user").window(od.tumbling(40), time="ts").aggregate(n=od.count(), item=od.last("item"))
+    )
+    at_end = miss.key_by("user", "item").count()
+    united = od.union(
+        windows.select("item", n=od.col("n")),
+        at_end.select("item", n="count"),
+        miss.select("item", n=od.lit(0)),
+    )
+    return united.key_by("item").scan(seen=od.count(), most=od.max("n"))
+
+
+@pytest.fixture(scope="module")
+def frames(spark, tmp_path_factory):
+    """One with a place in its files, one without."""
+    folder = tmp_path_factory.mktemp("graphs")
+    write_files(folder / "clicks", LEFT, [700, 1_500], ["a", "b", "c"])
+    write_files(folder / "orders", RIGHT, [50], ["a", "b"])
+    return {name: spark.read.parquet(str(folder / name)) for name in ("orders", "clicks")}
+
+
+def test_a_graph_with_windows_and_an_end_over_nodes(frames, spark):
+    expected = run_serial(one_source(), LEFT)
+    found = apply(one_source(), frames["clicks"], order_by="ts", nodes=2).toArrow()
+    assert rows_of(found) == rows_of(expected.table)
+    text = explain(one_source(), spark, nodes=2, order_by="ts")
+    assert text.count("cut: rows to nodes by hash of") == 2
+
+
+def test_two_frames_joined_with_several_outputs(frames, spark):
+    joined = CLICKS.join_interval(ORDERS, on="user", within=(0, 5), how="left", time="ts")
+    outputs = {
+        "joined": joined.select("user", "n", "n_right", "ts"),
+        "counts": od.union(CLICKS, ORDERS).key_by("user").scan(seen=od.count()).select("user", "seen"),
+    }
+    # `orders` comes first at ties
+    expected = run_serial(CLICKS, {"orders": RIGHT, "clicks": LEFT}, outputs=outputs, merge_by="ts")
+    found = apply(CLICKS, frames, outputs=outputs, merge_by="ts", nodes=2, tags=True)
+    assert list(found) == ["joined", "counts"]
+    found.rows.persist()  # one run
+    for name, table in expected.outputs.items():
+        assert rows_of(found[name].toArrow()) == rows_of(table)
+    found.rows.unpersist()
+    text = explain(joined, spark, nodes=2, merge_by="ts")
+    assert "cut: rows to nodes by hash of user" in text
+
+
+def test_what_is_not_cut_runs_in_one_node_and_says_so(frames, spark):
+    hit, miss = od.Pipeline(SOURCE).branch(od.col("n") > 5)
+    graph = od.union(hit.top_k(2, by="n", name="top"), miss.select("ts", "user", "item", "n"))
+    why = "top has one state for all rows"
+    assert why in explain(graph, spark, nodes=2).split("\n")[0]
+    found = apply(graph, frames["clicks"].where("n < 50"), order_by="n", nodes=2)
+    assert rows_of(found.toArrow()) == rows_of(run_serial(graph, LEFT.slice(0, 50)).table)
+
+
+def test_a_null_to_merge_by_is_an_error_that_names_its_source(spark):
+    nulls = spark.createDataFrame([(None, 1, "a", 1)], "ts long, user long, item string, n long")
+    given = input_of(od.union(CLICKS, ORDERS), {"clicks": nulls, "orders": nulls}, None, "ts")
+    plan = given.carried(["user"], ()).frame._jdf.queryExecution().analyzed().toString()
+    for source in ("clicks", "orders"):  # a failing job would be tried again three times
+        assert re.search(
+            f"coalesce.*raise_error.*source '{source}': 'ts', by which it is merged, is null", plan
+        )
+
+
+def test_frames_that_do_not_fit_are_refused(frames, spark):
+    both = od.union(CLICKS, ORDERS)
+    for given, options, why in (
+        (frames["clicks"], {"merge_by": "ts"}, "give a mapping of each to its DataFrame"),
+        ({"clicks": frames["clicks"]}, {"merge_by": "ts"}, "got the frames 'clicks'"),
+        (frames, {}, "say which column merges them"),
+        (frames, {"merge_by": "ts", "presorted": True}, "which sorts them"),
+    ):
+        with pytest.raises(od.PlanError, match=why):
+            apply(both, given, nodes=2, **options)
+    with pytest.raises(od.PlanError, match="and is needed: "):
+        apply(od.Pipeline(SOURCE), frames["clicks"])
+    times = spark.createDataFrame(pa.table({"ts": [1], "user": [1], "item": ["a"], "n": [1]}))
+    times = times.selectExpr("timestamp_micros(ts) as ts", "user", "item", "n")
+    with pytest.raises(
+        od.SchemaError, match="ts is timestamp in source 'clicks' and bigint in source 'orders'"
+    ):
+        apply(both, {"clicks": times, "orders": frames["orders"]}, merge_by="ts")
