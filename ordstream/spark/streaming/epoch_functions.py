@@ -42,6 +42,8 @@ from ordstream.spark.watchdog import Watchdog, task_socket
 
 RESULT = "__ordstream_result"
 FINISH, SUSPEND = "finish", "suspend"
+#: The number of the fragment of stateless operators; keyed ones have numbers from 2.
+FIRST = 1
 
 
 @dataclass(frozen=True)
@@ -331,9 +333,10 @@ class FragmentPart:
 
         begin, fragment = self.begin, self.fragment
         states, shares, counted = self._begun(node, moved)
-        restored = Snapshot(
-            0, OrderTag(0), None, None, stored(begin.folder, begin.number - 1, states, shares)
-        )
+        # rows of the first fragment in one node are all rows; else a serial is the place in the node
+        serial = begin.serial if self.number == FIRST and self.grouping is None else 0
+        held = stored(begin.folder, begin.number - 1, states, shares)
+        restored = Snapshot(serial, OrderTag(serial), None, None, held)
         options = worker_options(self.workers) | self.options | {"absent": self.unread, "restore": restored}
         options |= {"end": begin.end, "snapshots": begin.end == SUSPEND}
         route = self.route

@@ -119,7 +119,7 @@ class EpochRunner:
         made = cls(choices={}, **given)
         if made.nodes == 1 and made.policy is None:
             return made  # also what several nodes would refuse
-        fragments = fragmenting.fragments_of(made.pipeline.plan)
+        fragments = fragmenting.fragments_of(made.pipeline.plan, sheds_first=True)
         if made.policy is not None:
             check_balance(fragments, grouping)
         if made.nodes == 1:

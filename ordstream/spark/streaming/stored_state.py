@@ -179,7 +179,7 @@ def shares_of(
     """Operator -> its rows' share of one node: rows are routed by the fragment's key, which is part of the
     key of each of its operators. `kind` makes a share.
     """
-    places: list[set[int]] = [{index} for index in fragment.key]
+    places: list[set[int]] = [{index} for index in fragment.key or ()]
     found = {}
     for operator in fragment.operators:
         if operator.stateful:

@@ -301,8 +301,6 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
     names_beside(pipeline.schema.names, TAG_NAMES, "a stream's output")
     shedding = sheds(pipeline.plan)
     if nodes not in (None, 1):
-        if shedding:
-            raise PlanError(f"{shedding[0].name}: a pipeline that sheds runs in one node: leave nodes out")
         fragmenting.check_options(options, f"nodes={nodes}")
         fragmenting.check_no_clock(pipeline.plan, options.get("punctuate"), f"a stream with nodes={nodes}")
     return Pipeline.of(set_aside(pipeline.plan, None)) if shedding else pipeline
