@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import ordstream as od
 from ordstream.balance.baselines import PKG
@@ -47,6 +48,8 @@ WAYS = {
     "join": ("hash", "mixed", "readj", "ideal", "plain"),
 }
 BY_SLOT = ("pkg", "ideal")
+#: What a row costs beside its letters, about, in times that a letter is looked at.
+ROW = 25
 
 
 class Readj(od.Mixed):
@@ -138,10 +141,14 @@ def meetings(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return met, sums
 
 
-def work_of(job: str, made: list[pa.Table]) -> np.ndarray:
-    """Work of each row: 1; of the self-join itself, and the rows that it meets."""
-    words = np.concatenate([one["word"].to_numpy(zero_copy_only=False) for one in made])
-    return 1 + meetings(words)[0] if job == "join" else np.ones(len(words))
+def work_of(job: str, work: int, made: list[pa.Table]) -> np.ndarray:
+    """Work of each row: of the self-join itself, and the rows that it meets; of a word `ROW`, and its
+    letters as often as they are gone through.
+    """
+    column = pa.concat_tables(made)["word"]
+    if job == "words":
+        return ROW + work * pc.utf8_length(column).to_numpy()
+    return 1 + meetings(column.to_numpy())[0]
 
 
 # ------------------------------------------------------------------------------------------------- jobs

@@ -65,10 +65,10 @@ def verified(job: str, way: str, nodes: int, work: int, seed: int) -> bool:
     return bool(run(job, way, nodes, work, made).output.equals(expected.table))
 
 
-def share(job: str, nodes: int, made: list[pa.Table]) -> float:
+def share(job: str, nodes: int, work: int, made: list[pa.Table]) -> float:
     """Of the work that the ring gives the fullest node, in all."""
     words = pa.concat_tables(made)["word"].combine_chunks()
-    loads = np.bincount(jobs.hashed(words, nodes), weights=jobs.work_of(job, made), minlength=nodes)
+    loads = np.bincount(jobs.hashed(words, nodes), weights=jobs.work_of(job, work, made), minlength=nodes)
     return float(loads.max() / loads.sum())
 
 
@@ -108,7 +108,7 @@ def measured(job: str, ways: list[str], asked: Any) -> list[dict[str, Any]]:
             made = jobs.tables(job, way, asked.nodes, rows, asked.batches, asked.seed)
             one = run(job, way, asked.nodes, asked.work, made)
             if way == "hash":
-                heavy, expected = share(job, asked.nodes, made), one.output
+                heavy, expected = share(job, asked.nodes, asked.work, made), one.output
             assert (way in jobs.BY_SLOT and job == "words") or one.output.equals(expected)
             found[way].append(one._replace(output=None))
     print(f"{job}: the ring gives the fullest node {heavy:.1%} of the work")

@@ -5,8 +5,9 @@ takes `--work` steps in a plain Python function. Twice a second a group of keys 
 goes to the other process, or back. A row is processed when its function ends; its delay counts from when it
 was to come. Runs with and without moves take turns. Compared are the same rows of both: those that were to
 come while a move lasted. Printed per round: the p99 of keys that stay, with moves over without; how long a
-row of the group waits at most, by move; and what the stream itself says (`stream.moves`). First with steps
-of a move as they are, then with the group in one step.
+row of the group waits at most, by move; what the stream itself says (`stream.moves`); and the median delay
+of all rows, which must be small: else the machine does not keep up with the rate. First with steps of a move
+as they are, then with the group in one step.
 
 *memory*: `--keys` keys with `--state` bytes each; half of those of each process move, once. The peak of the
 memory (RSS) of the caller and both processes together, looked at every 5 ms, over that of a run without.
@@ -34,6 +35,8 @@ from ordstream.fragments import balancing
 
 WAITS = pa.schema([("word", pa.int64()), ("due", pa.int64()), ("steps", pa.int64()), ("size", pa.int64())])
 TICK_S, EVERY_S = 0.001, 0.5
+#: Of each key, rows in a run whose memory is looked at, at least.
+TIMES = 12
 STILL = od.Mixed(theta=1e6)
 
 
@@ -137,7 +140,8 @@ def waits(given: argparse.Namespace) -> None:
                     f"{statistics.median(one.seconds for one in moves) * 1e3:.0f} ms each: keys that stay "
                     f"p99 {both[0]:.1f} ms, without moves {both[1]:.1f}, {ratios[-1]:.2f} times; a row of "
                     f"the group waits {statistics.median(longest):.1f} ms at most (median of moves; "
-                    f"{max(longest):.1f}); move_delay {max(one.move_delay for one in moves) * 1e3:.1f} ms",
+                    f"{max(longest):.1f}); move_delay {max(one.move_delay for one in moves) * 1e3:.1f} ms; "
+                    f"median delay of all rows {np.median(found):.1f} ms",
                     flush=True,
                 )
         print(
@@ -176,36 +180,44 @@ class Peak:
         self._thread.join()
 
 
-def peak_of(keys: np.ndarray[Any, Any], balance: Any, given: argparse.Namespace) -> tuple[int, list[Any]]:
-    """The peak of a run in which every key comes six times, and its moves."""
+def peak_of(
+    keys: np.ndarray[Any, Any], balance: Any, given: argparse.Namespace, count: int | None = None
+) -> tuple[int, list[Any], int]:
+    """The peak of a run over so many rows, or over `TIMES` of each key and on until a move is over; its
+    moves, and its rows.
+    """
+    over, least = threading.Event(), TIMES * len(keys)
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for at in range(0, 6 * len(keys), 4_096):
-            words = np.take(keys, np.arange(at, min(at + 4_096, 6 * len(keys))), mode="wrap")
+        at = 0
+        while at < count if count is not None else at < least or not over.is_set():
+            words = np.take(keys, np.arange(at, at + 4_096), mode="wrap")
+            at += len(words)
             filled = [np.full(len(words), one) for one in (0, 0, given.state)]
             yield pa.record_batch([words, *filled], schema=WAITS)
 
     stream: Any = pipeline().stream(rows(), processes=2, balance=balance)
-    stream._balancing._interval = stream._balancing._next = 2 * len(keys)
+    stream._balancing._interval = stream._balancing._next = len(keys)
     with stream:
-        first = next(stream)
+        came = next(stream).num_rows
         with Peak([os.getpid(), *(one.pid for one in stream._pool._processes)]) as looked:
-            count = first.num_rows + sum(batch.num_rows for batch in stream)
-        assert count == 6 * len(keys)
-        return looked.peak, stream.moves
+            for batch in stream:
+                came += batch.num_rows
+                if stream.moves:
+                    over.set()
+        return looked.peak, stream.moves, came
 
 
 def memory(given: argparse.Namespace) -> None:
     """Print a line per round."""
     keys, ratios = np.arange(given.keys, dtype=np.int64), []
     for _ in range(given.rounds):
-        still, _ = peak_of(keys, {1: Controller(STILL, 2)}, given)
-        moving, moves = peak_of(keys, {1: Shuttle(keys[::2], times=1)}, given)
-        assert len(moves) == 1
+        moving, moves, count = peak_of(keys, {1: Shuttle(keys[::2], times=1)}, given)
+        still, _, _ = peak_of(keys, {1: Controller(STILL, 2)}, given, count)
         ratios.append(moving / still)
         print(
-            f"{moves[0].bytes / 1e6:.1f} MB moved in {moves[0].steps} steps: peak {moving / 1e6:.0f} MB, "
-            f"without {still / 1e6:.0f} MB, {ratios[-1]:.2f} times",
+            f"{moves[0].bytes / 1e6:.1f} MB moved in {moves[0].steps} steps, {count:,} rows: peak "
+            f"{moving / 1e6:.0f} MB, without {still / 1e6:.0f} MB, {ratios[-1]:.2f} times",
             flush=True,
         )
     print(f"median {statistics.median(ratios):.2f} times")
