@@ -68,7 +68,7 @@ MOVING = [
     StreamFault(7, "moved state read", "after", "java"),
 ]
 
-#: Of these, in CI: a worker that has told its keys, one that has read what comes to it, and the driver behind
+#: Of these, in CI: a worker that has told its keys, one that has read what comes to it, the driver behind
 #: the manifest that puts the table in force, before Spark's commit.
 MOVING_SHORT = [
     StreamFault(1, "keys told", "after"),

@@ -38,6 +38,7 @@ from ordstream.spark.streaming.key_costs import KeyCosts
 from ordstream.spark.streaming.moving import Moved, MovedShare, Moves
 from ordstream.spark.streaming.spread import Spread
 from ordstream.spark.streaming.stored_state import Share, shares_of, stored
+from ordstream.spark.streaming.timed_calls import TimedCalls
 from ordstream.spark.watchdog import Watchdog, task_socket
 
 RESULT = "__ordstream_result"
@@ -347,7 +348,9 @@ class FragmentPart:
             costs = KeyCosts(Route(fragment.source, fragment.key or (), self.nodes, self.grouping))
             rows = costs.watch(rows)
         began = time.process_time()
-        running = FragmentNode(self.timed or fragment, rows, route, options)
+        calls = TimedCalls(fragment, node) if self.measured and options["workers"] == 0 else None
+        timed = calls.fragment if calls is not None else None
+        running = FragmentNode(timed or self.timed or fragment, rows, route, options)
         with Watchdog(task_socket()) as watchdog, running:
             watchdog.guard(running.cancel)
             for batch in running:
@@ -365,7 +368,10 @@ class FragmentPart:
         if costs is not None and begin.end == SUSPEND:
             told = shares_of(fragment, self.nodes, node, self.grouping)
             kept = self.grouping.table[0]
-            took = (seconds, next(iter(running.models.values()), None))
+            found = next(iter(running.models.values()), None)
+            if calls is not None and timed is not None:
+                found = calls.times
+            took = (seconds, found)
             said |= costs.said(node, begin.number, took, running.snapshot.states, told, kept)
         if begin.end == SUSPEND:
             files = begin.files(f"{self.number}-{node}")
