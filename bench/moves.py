@@ -2,6 +2,8 @@
 
     python bench/moves.py [--rows 400000] [--heavy 0.7] [--rounds 3] [--work 200] [--dear 1]
     python bench/moves.py growth [--keys 1000] [--state 1000]
+    python bench/moves.py waits [--rate 20000] [--seconds 10] [--work 1000] [--group 1000000] [--state 1000]
+    python bench/moves.py memory [--keys 100000] [--state 1000]
 
 A word count whose counting is a plain Python function of some work (`--work`: steps of a loop per word).
 Words are drawn so that hashing gives one of two processes the share `--heavy` of the rows. Runs with
@@ -18,6 +20,8 @@ caller's CPU time is part of all: on two processors it takes its share from the 
 many. Rows come until the move is over, and for half a second more. Printed: steps, seconds of the move,
 `move_delay` and `unmoved_delay` of its worst step, and how long the reader waited for a batch at most while
 it lasted. Run on a quiet machine.
+
+*waits*, *memory*: bench/move_waits.py says what is measured.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import move_waits
 import numpy as np
 import pyarrow as pa
 
@@ -165,17 +170,25 @@ def timed(table: pa.Table, **options: Any) -> Timed:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("throughput", "growth"), default="throughput")
-    parser.add_argument("--keys", type=int, default=1_000)
+    kinds = ("throughput", "growth", "waits", "memory")
+    parser.add_argument("what", nargs="?", choices=kinds, default="throughput")
+    parser.add_argument("--keys", type=int, help="1,000; memory: 100,000")
     parser.add_argument("--state", type=int, default=1_000, help="bytes of a key's state, about")
     parser.add_argument("--dear", type=int, default=1)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--heavy", type=float, default=0.7)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--work", type=int, default=200)
+    parser.add_argument("--work", type=int, help="200; waits: 1,000")
+    parser.add_argument("--rate", type=float, default=20_000)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--group", type=int, default=1_000_000, help="bytes of state that move together")
     given = parser.parse_args()
-    if given.what == "growth":
-        growth(given)
+    given.keys = given.keys or (100_000 if given.what == "memory" else 1_000)
+    if given.work is None:
+        given.work = 1_000 if given.what == "waits" else 200
+    apart = {"growth": growth, "waits": move_waits.waits, "memory": move_waits.memory}
+    if given.what in apart:
+        apart[given.what](given)
         return
     table = words(given.rows, given.heavy, given.work, given.dear)
     # Without plans the same ring routes: od.Mixed never finds a load above this bound.

@@ -120,7 +120,9 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         # where marks leave, outputs are counted from 1 (`ordertags.behind_outputs`)
         self._leaves = int(marks_leave(fragment))
         self._widens = fragment.widens or bool(self._leaves)
-        self._taken = 0  # rows so far: the serial of the last one
+        restored = options.get("restore")
+        # rows so far: the serial of the last one
+        self._taken = 0 if restored is None else int(restored.serial)
         self._last: bytes | None = None
         # of the last output, with what the end of the stream causes counted as outputs of the last row
         self._place = OrderTag(0)

@@ -31,7 +31,7 @@ from ordstream.plan.shedding import sheds
 from ordstream.plan.sources import with_one_source
 
 
-def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
+def fragments_of(plan: Plan, *, may_shed: bool = False, sheds_first: bool = False) -> tuple[Fragment, ...]:
     """The fragments of a plan, in order. The first one's `key` is None: it has no keyed operator, and may be
     empty.
 
@@ -40,6 +40,8 @@ def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
     plan : Plan
     may_shed : bool
         A shed operator may run in several nodes: it then stands with the operator that it protects.
+    sheds_first : bool
+        Frozen shed operators may be in the first fragment, which runs in one node over all rows in order.
 
     Raises
     ------
@@ -49,9 +51,17 @@ def fragments_of(plan: Plan, *, may_shed: bool = False) -> tuple[Fragment, ...]:
     """
     # the clocks of the whole plan: a part of it may want another one
     plan = with_clocks(with_one_source(plan))
-    fragments = _of_graph(plan) if plan.is_graph else _of_line(plan, 0, None, None)
+    fragments = _of_graph(plan) if plan.is_graph else _of_line(plan, 0, None, None, sheds_first)
     shed = sheds(plan)
-    if shed and len(fragments) > 1 and (plan.is_graph or not may_shed):
+    if sheds_first and not plan.is_graph:
+        later = [one for fragment in fragments[1:] for one in fragment.operators if one.sheds]
+        if later:
+            raise PlanError(
+                f"{later[0].name}: each frozen decision depends on all before, and behind a keyed operator "
+                "no node of several sees all rows: put .shed(...) in front of the first keyed operator, or "
+                "run in one node"
+            )
+    elif shed and len(fragments) > 1 and (plan.is_graph or not may_shed):
         raise PlanError(
             f"{shed[0].name}: a pipeline that sheds runs on one node; its log counts the serials of one "
             "source"
@@ -79,7 +89,11 @@ def _of_graph(plan: Plan) -> list[Fragment]:
 
 
 def _of_line(
-    plan: Plan, start: int, key: tuple[int, ...] | None, spread: list[set[int]] | None
+    plan: Plan,
+    start: int,
+    key: tuple[int, ...] | None,
+    spread: list[set[int]] | None,
+    sheds_first: bool = False,
 ) -> list[Fragment]:
     """The fragments of a line.
 
@@ -92,13 +106,16 @@ def _of_line(
         By which its rows are spread when they come; in the first fragment.
     spread : list of set of int, or None
         Per column of that: where its value is.
+    sheds_first : bool
+        A shed operator stays in front of the cut.
     """
     check_line(plan, "several nodes")
     fragments: list[Fragment] = []
     first = 0  # of the fragment that is being put together
     for position, operator in enumerate(plan.operators):
         if operator.stateful and not _stays(operator, key, spread):
-            cut = position - (position > 0 and plan.operators[position - 1].sheds)
+            follows = position > 0 and plan.operators[position - 1].sheds and not sheds_first
+            cut = position - follows
             fragments.append(Fragment(plan.part(first, cut), start + first, key))
             first, key = cut, operator.key
             spread = [{index} for index in operator.key]

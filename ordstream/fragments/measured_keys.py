@@ -1,6 +1,7 @@
 """What the keys of one node process cost, as it is measured while rows pass (Mixed paper, section 2.1).
 
-* Tuples: of one chunk in `SAMPLED` all are counted.
+* Tuples: of one chunk in `SAMPLED` all are counted; up to the first report of every one, so that the first
+  plan, which is to come soon, knows all there is.
 * Time: of some turns the calls of the function are timed, each by itself, where the first operator has the
   only one and calls it once per row; else now and then one row runs alone (`MeasuredNode`). Both so seldom
   that they cost `BUDGET` of the node's time. Times are the CPU's, and are kept in matrices as POSG's, so
@@ -138,6 +139,7 @@ class MeasuredKeys:
         self._counts = KeyCounts()
         self._times = [ExecutionTimes(), ExecutionTimes()]  # of the last interval, of this one
         self._batches = self._looked = self._all = 0
+        self._reported = False
         self._known: Words = np.zeros(0, dtype=np.uint64)
         self._columns: pa.RecordBatch | None = None  # the keys' columns, in the order of `_known`
         self._bytes: dict[int, float] = {}
@@ -146,7 +148,8 @@ class MeasuredKeys:
         """Rows that the node takes."""
         self._batches += 1
         self._all += rows.num_rows
-        if self._batches % SAMPLED == 1 or self._looked < self._all // (2 * SAMPLED):
+        due = self._batches % SAMPLED == 1 or self._looked < self._all // (2 * SAMPLED)
+        if due or not self._reported:
             self._looked += rows.num_rows
             words = self._route.words(rows)
             self._counts.add(words)
@@ -232,6 +235,7 @@ class MeasuredKeys:
         self._times = [self._times[1], ExecutionTimes()]
         self._counts = KeyCounts()
         self._all = self._looked = 0
+        self._reported = True
         self._forget(report.keys, kept)
         return report, times
 

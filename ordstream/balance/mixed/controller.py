@@ -7,8 +7,9 @@ force, or `cancel` at any step before: then the old table is still in force, as 
 There is one move at a time.
 
 When keys move: there are as many tuples as the loads' estimate needs (`evidence.needed`); an instance is
-above L_max by more than what chance does; and the plan takes off more than that. A plan aims at half of
-θ_max, so that noise around a balanced state does not set off the next one. A θ_max below 2 % is as 2 %.
+above L_max by more than what chance does; and the plan takes off more than that. A plan aims at an eighth of
+θ_max, or at half of it where that moves much less, so that noise around a balanced state does not set off
+the next one. A θ_max below 2 % is as 2 %.
 
 Chance is what the number of tuples leaves open, each tuple costing by itself. What makes all tuples of a key
 dearer for an interval is a change.
@@ -28,6 +29,7 @@ import numpy.typing as npt
 from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Words
 from ordstream.balance.mixed.evidence import FINEST, Evidence, needed
+from ordstream.balance.mixed.expected import expected
 from ordstream.balance.mixed.planners import Mixed, Plan
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats, Statistics, overload
@@ -38,7 +40,9 @@ from ordstream.errors import PlanError
 #: Standard deviations by which a load must be above its bound. Plans aim below it, so that a balanced
 #: stationary stream, whose loads are no nearer to it than half of θ_max, does not get there by chance.
 CHANCE = 5.0
-
+#: A plan for this part of θ_max is taken where it moves at most so many times what one for half of it does:
+#: what stays above the mean is throughput lost until the next plan.
+FINE, LITTLE_MORE = 8, 2.0
 
 #: Of a move, beside its tables and columns.
 _FIGURES = ("version", "state", "theta_before", "theta_after", "limiting")
@@ -285,9 +289,10 @@ class Controller:
     # ---------------------------------------------------------------------------------------------- parts
 
     def _statistics(self, assignment: Assignment) -> tuple[Words, Statistics]:
-        known = self.evidence
-        fixed, _ = self._rest(assignment)
-        return assignment.statistics(known.keys, known.cost, known.state, fixed)
+        known, fixed = self.evidence, self._rest(assignment)[0]
+        _, of = np.unique(self.assignment.route_words(known.keys), return_inverse=True)
+        cost = expected(known.cost, known.tuples, known.noise, of, self.assignment.instances)
+        return assignment.statistics(known.keys, cost, known.state, fixed)
 
     def _rest(self, assignment: Assignment) -> tuple[Floats, Floats]:
         """Cost and square of the keys without a name at each instance of an assignment."""
@@ -298,12 +303,16 @@ class Controller:
         return given.placed[: len(keys)]  # `Assignment.statistics` puts keys that were not met behind
 
     def _plan(self, given: Statistics) -> Plan:
-        """Mixed's plan for half of θ_max; for θ_max itself where that has no plan within its bounds."""
+        """Mixed's plan for half of θ_max, or for an eighth where that moves little more; for θ_max itself
+        where neither has a plan within its bounds.
+        """
         theta = max(self.policy.theta, FINEST)
-        plan = replace(self.policy, theta=theta / 2).plan(given)
-        if plan.feasible:
-            return plan
-        plans, limit = (plan, replace(self.policy, theta=theta).plan(given)), given.limit(theta)
+        fine, half = (replace(self.policy, theta=theta / part).plan(given) for part in (FINE, 2))
+        if fine.feasible and (not half.feasible or fine.migration <= LITTLE_MORE * half.migration):
+            return fine
+        if half.feasible:
+            return half
+        plans, limit = (half, replace(self.policy, theta=theta).plan(given)), given.limit(theta)
         return min(plans, key=lambda plan: (not plan.table_fits, plan.loads.max() > limit, plan.loads.max()))
 
     def _nothing(self, why: str) -> Move | None:

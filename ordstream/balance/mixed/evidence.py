@@ -77,6 +77,14 @@ class Evidence:
         """There are as many tuples as a plan needs, and as many were seen since the last restart."""
         return self.total >= self.least * (1 - 1e-9) and self.fresh >= self.least
 
+    @property
+    def noise(self) -> float:
+        """Variance of a key's count over the count: 1, and less where older counts have faded."""
+        known = (self.cost > 0) & (self.square > 0)
+        if not known.any():
+            return 1.0
+        return float(np.median(self.tuples[known] * self.square[known] / self.cost[known] ** 2))
+
     def restart(self) -> None:
         """No plan before as many new tuples were seen as a plan needs."""
         self.fresh = 0.0

@@ -38,10 +38,13 @@ from ordstream.spark.streaming.key_costs import KeyCosts
 from ordstream.spark.streaming.moving import Moved, MovedShare, Moves
 from ordstream.spark.streaming.spread import Spread
 from ordstream.spark.streaming.stored_state import Share, shares_of, stored
+from ordstream.spark.streaming.timed_calls import TimedCalls
 from ordstream.spark.watchdog import Watchdog, task_socket
 
 RESULT = "__ordstream_result"
 FINISH, SUSPEND = "finish", "suspend"
+#: The number of the fragment of stateless operators; keyed ones have numbers from 2.
+FIRST = 1
 
 
 @dataclass(frozen=True)
@@ -331,9 +334,10 @@ class FragmentPart:
 
         begin, fragment = self.begin, self.fragment
         states, shares, counted = self._begun(node, moved)
-        restored = Snapshot(
-            0, OrderTag(0), None, None, stored(begin.folder, begin.number - 1, states, shares)
-        )
+        # rows of the first fragment in one node are all rows; else a serial is the place in the node
+        serial = begin.serial if self.number == FIRST and self.grouping is None else 0
+        held = stored(begin.folder, begin.number - 1, states, shares)
+        restored = Snapshot(serial, OrderTag(serial), None, None, held)
         options = worker_options(self.workers) | self.options | {"absent": self.unread, "restore": restored}
         options |= {"end": begin.end, "snapshots": begin.end == SUSPEND}
         route = self.route
@@ -344,7 +348,9 @@ class FragmentPart:
             costs = KeyCosts(Route(fragment.source, fragment.key or (), self.nodes, self.grouping))
             rows = costs.watch(rows)
         began = time.process_time()
-        running = FragmentNode(self.timed or fragment, rows, route, options)
+        calls = TimedCalls(fragment, node) if self.measured and options["workers"] == 0 else None
+        timed = calls.fragment if calls is not None else None
+        running = FragmentNode(timed or self.timed or fragment, rows, route, options)
         with Watchdog(task_socket()) as watchdog, running:
             watchdog.guard(running.cancel)
             for batch in running:
@@ -362,7 +368,10 @@ class FragmentPart:
         if costs is not None and begin.end == SUSPEND:
             told = shares_of(fragment, self.nodes, node, self.grouping)
             kept = self.grouping.table[0]
-            took = (seconds, next(iter(running.models.values()), None))
+            found = next(iter(running.models.values()), None)
+            if calls is not None and timed is not None:
+                found = calls.times
+            took = (seconds, found)
             said |= costs.said(node, begin.number, took, running.snapshot.states, told, kept)
         if begin.end == SUSPEND:
             files = begin.files(f"{self.number}-{node}")

@@ -123,7 +123,7 @@ class EpochRunner:
             return made  # also what several nodes would refuse
         if made.policy is None and made.pipeline.plan.is_graph and whole_graph(made.pipeline.plan):
             return replace(made, nodes=1)
-        fragments = fragmenting.fragments_of(made.pipeline.plan)
+        fragments = fragmenting.fragments_of(made.pipeline.plan, sheds_first=True)
         if made.policy is not None:
             check_balance(fragments, grouping)
         if made.nodes == 1:

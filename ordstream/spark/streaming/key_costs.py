@@ -1,9 +1,9 @@
 """What a node of a stream tells of its keys after an epoch: tuples, seconds and bytes of state of each key
 that costs most, the rest as one sum (`ordstream.balance.mixed.report`).
 
-All tuples are counted. Where the fragment runs a function, its time is measured by key (in matrices as
-POSG's, so the times of rare keys mix). The task's CPU time is told as if each tuple took the same: the
-driver puts the two together (`balancing`).
+All tuples are counted. Where the fragment runs a function, its time is measured by key (`timed_calls`; in
+matrices as POSG's, so the times of rare keys mix). The task's CPU time is told as if each tuple took the
+same: the driver puts the two together (`balancing`).
 """
 
 from __future__ import annotations

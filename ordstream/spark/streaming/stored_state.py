@@ -183,7 +183,7 @@ def shares_of(
     found = {}
     for operator in fragment.operators:
         if operator.stateful:
-            places, key = key_places(fragment.plan, fragment.key, operator.name), list(operator.key)
+            places, key = key_places(fragment.plan, fragment.key or (), operator.name), list(operator.key)
             route = tuple(next(key.index(one) for one in key if one in some) for some in places)
             found[operator.name] = kind(route, nodes, node, grouping, counted)
     return found

@@ -106,7 +106,8 @@ def stream(
     grouping : "hash", "dkg", DKG, "posg", POSG, a deployed map, Balancer, or mapping
         What chooses a row's node, as for `apply`. Default: the key group. DKG learns its map from the first
         micro-batch, POSG (stateless operators in front) from the first rows; a `Balancer` gives what it has
-        learnt. A map stays as it was committed as long as `nodes` is the same: no key moves.
+        learnt. A map stays as it was committed as long as `nodes` is the same: no key moves. With another
+        number of nodes what is asked for then takes its place.
     balance : Mixed, optional
         Keys move between epochs as their costs change: ``od.Mixed(theta=0.08, table=3000)``. Needs `nodes`
         and a keyed operator; takes the place of `grouping`. Left out later, the keys stay where they are.
@@ -305,8 +306,6 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
     names_beside(pipeline.schema.names, TAG_NAMES, "a stream's output")
     shedding = sheds(pipeline.plan)
     if nodes not in (None, 1):
-        if shedding:
-            raise PlanError(f"{shedding[0].name}: a pipeline that sheds runs in one node: leave nodes out")
         fragmenting.check_options(options, f"nodes={nodes}")
         fragmenting.check_no_clock(pipeline.plan, options.get("punctuate"), f"a stream with nodes={nodes}")
     return Pipeline.of(set_aside(pipeline.plan, None)) if shedding else pipeline

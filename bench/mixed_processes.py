@@ -1,0 +1,140 @@
+"""Keys that move between two processes or more, against other ways to spread keys: job throughput, and how
+even the loads are over time.
+
+    python bench/mixed_processes.py [--rows N] [--batches 16] [--nodes 2] [--rounds 3] [--work 40]
+
+The jobs and the ways are those of `mixed_jobs.py`; a batch is `--rows` rows of one source. First each way's
+output over few rows is compared with `run_serial`, value for value; in each round all outputs of the job
+(but `pkg`'s and `ideal`'s counts) are compared with each other. Throughput is rows a second from the first
+output on: processes have started then, planning and moving count. Ways take turns. CPU seconds of the
+caller and of all nodes, starting included, are printed: on as many processors as nodes the caller takes its
+part from them. With `at best` the throughput is meant that this CPU time allows, evenly divided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mixed_jobs as jobs
+import numpy as np
+import pyarrow as pa
+
+from ordstream.testing import run_serial
+
+ROWS = {"words": 50_000, "join": 20_000}
+
+
+class Run(NamedTuple):
+    """A run: rows per second from its first output on, CPU seconds of the caller and of all nodes."""
+
+    rate: float
+    caller_s: float
+    nodes_s: float
+    output: pa.Table
+    moves: list[Any]
+
+
+def run(job: str, way: str, nodes: int, work: int, made: list[pa.Table]) -> Run:
+    """The job over all batches."""
+    rows, before = pa.concat_tables(made).combine_chunks(), os.times()
+    pipeline = jobs.pipeline(job, way, work)
+    with pipeline.stream(rows, processes=nodes, **jobs.options(way, nodes)) as stream:
+        batches = [next(stream)]
+        began = time.perf_counter()
+        batches += stream
+        took = time.perf_counter() - began
+        moves = list(getattr(stream, "moves", []))
+    after = os.times()
+    output = pa.Table.from_batches(batches, schema=stream.schema)
+    own = after.user + after.system - before.user - before.system
+    of_nodes = after.children_user + after.children_system - before.children_user - before.children_system
+    return Run((output.num_rows - batches[0].num_rows) / took, own, of_nodes, output, moves)
+
+
+def verified(job: str, way: str, nodes: int, work: int, seed: int) -> bool:
+    """Whether a short run gives `run_serial`'s output."""
+    made = jobs.tables(job, way, nodes, 3_000, 4, seed)
+    expected = run_serial(*jobs.reference(job, way, work, made))
+    return bool(run(job, way, nodes, work, made).output.equals(expected.table))
+
+
+def share(job: str, nodes: int, work: int, made: list[pa.Table]) -> float:
+    """Of the work that the ring gives the fullest node, in all."""
+    words = pa.concat_tables(made)["word"].combine_chunks()
+    loads = np.bincount(jobs.hashed(words, nodes), weights=jobs.work_of(job, work, made), minlength=nodes)
+    return float(loads.max() / loads.sum())
+
+
+def main() -> int:
+    """Verify, measure, show."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rows", type=int, help="of a batch; default 50,000 words, 20,000 to join")
+    parser.add_argument("--batches", type=int, default=16)
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jobs", nargs="*", default=list(jobs.WAYS), choices=list(jobs.WAYS))
+    parser.add_argument("--ways", nargs="*", help="of a job; default all; `hash` is always among them")
+    parser.add_argument("--work", type=int, default=40, help="times that a word's letters are gone through")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    figures: list[dict[str, Any]] = []
+    for job in asked.jobs:
+        ways = [one for one in jobs.WAYS[job] if not asked.ways or one in ("hash", *asked.ways)]
+        for way in ways:
+            if not verified(job, way, asked.nodes, asked.work, asked.seed):
+                print(f"{job} {way}: WRONG OUTPUT", file=sys.stderr)
+                return 1
+        print(f"{job}: every way's output is run_serial's", flush=True)
+        figures += measured(job, ways, asked)
+    print(f"{time.strftime('%Y-%m-%d')}, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    if asked.json:
+        asked.json.write_text(json.dumps(figures, indent=1))
+    return 0
+
+
+def measured(job: str, ways: list[str], asked: Any) -> list[dict[str, Any]]:
+    """All ways in turn."""
+    rows, found = asked.rows or ROWS[job], {way: list[Run]() for way in ways}
+    for _ in range(asked.rounds):
+        for way in ways:
+            made = jobs.tables(job, way, asked.nodes, rows, asked.batches, asked.seed)
+            one = run(job, way, asked.nodes, asked.work, made)
+            if way == "hash":
+                heavy, expected = share(job, asked.nodes, asked.work, made), one.output
+            assert (way in jobs.BY_SLOT and job == "words") or one.output.equals(expected)
+            found[way].append(one._replace(output=None))
+    print(f"{job}: the ring gives the fullest node {heavy:.1%} of the work")
+    cores, shown = len(os.sched_getaffinity(0)), []
+    for way, runs in found.items():
+        rate = statistics.median(one.rate for one in runs)
+        against = [mine.rate / hashed.rate for mine, hashed in zip(runs, found["hash"], strict=True)]
+        last = runs[-1]
+        best = (
+            rows
+            * asked.batches
+            / max(last.nodes_s / asked.nodes, (last.nodes_s + last.caller_s) / min(cores, asked.nodes + 1))
+        )
+        print(
+            f"{job:6} {asked.nodes} processes  {way:6} {rate:10,.0f} rows/s  "
+            f"{statistics.median(against):5.2f} x hash   CPU s: caller {last.caller_s:.2f}, nodes "
+            f"{last.nodes_s:.2f}; at best {best:,.0f} rows/s   {len(last.moves)} moves, "
+            f"{sum(one.keys for one in last.moves):,} keys, {sum(one.bytes for one in last.moves):,} bytes",
+            flush=True,
+        )
+        shown.append(
+            {"job": job, "nodes": asked.nodes, "way": way, "rates": [one.rate for one in runs]}
+            | {"caller_s": last.caller_s, "nodes_s": last.nodes_s, "moves": len(last.moves)}
+        )
+    return shown
+
+
+if __name__ == "__main__":
+    sys.exit(main())
