@@ -20,7 +20,7 @@ from ordstream.errors import PlanError, SourceError
 from ordstream.fragments.clock_times import ClockTimes, Int64s
 from ordstream.fragments.time_marks import TimeMark, among, mark_tag
 from ordstream.ground.ordercheck import runs_backwards
-from ordstream.operators.clocks import Clock, ComputedClock, clock_name
+from ordstream.operators.clocks import ComputedClock, clock_name
 from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import clock_columns, clock_needed_by, clock_of
 from ordstream.plan.plan import Plan
@@ -116,7 +116,7 @@ def find(
     return marks_of(plan, told, rows.mapInArrow(find_times, _FOUND).toArrow())
 
 
-def finder(plan: Plan, told: tuple[Clock, int]) -> MarkTimes:
+def finder(plan: Plan, told: tuple[int | ComputedClock, int]) -> MarkTimes:
     """What finds marks of a clock and period in a partition."""
     clock, period = told
     columns = clock_columns(told)
@@ -125,7 +125,7 @@ def finder(plan: Plan, told: tuple[Clock, int]) -> MarkTimes:
     return MarkTimes(fields, tuple(map(carried_name, columns)), alone, period)
 
 
-def marks_of(plan: Plan, told: tuple[Clock, int], found: pa.Table) -> Marks:
+def marks_of(plan: Plan, told: tuple[int | ComputedClock, int], found: pa.Table) -> Marks:
     """The marks of what `finder` has found in all partitions. SourceError: the clock runs backwards."""
     clock, period = told
     field = plan.source.field(clock) if isinstance(clock, int) else clock.field
