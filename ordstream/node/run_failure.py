@@ -113,10 +113,9 @@ def in_words(operator: Operator, row: pa.RecordBatch, wanted: type[Exception]) -
     """What the operator's reference says of a row that the kernel refused with a code: it names columns and
     values. None where it takes the row, which then fails by the state (a sum that overflows).
     """
-    values = tuple(storage_values(column)[0] for column in row.columns)
     try:
-        operator.reference().process(values)
-    except Exception as error:  # of any kind: of a row alone a reference may know too little
+        operator.reference().process(tuple(storage_values(column)[0] for column in row.columns))
+    except Exception as error:  # of any kind: Python can't show the row, or a reference needs more than it
         return told(error) if type(error) is wanted else None
     return None
 
