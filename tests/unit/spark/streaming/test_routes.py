@@ -191,13 +191,13 @@ def test_posg_learns_once_and_stays(tmp_path, sent):
     assert made[1].maps == made[2].maps
     assert sent[:2] == [[150, 150]] * 2
     assert sent[2] == np.bincount(maps[1].router().route(table["item"][600:].combine_chunks())).tolist()
-    assert sent[2] != [150, 150]
     assert sorted(made[0].maps) == ["1", "2"]
     items = table["item"].combine_chunks()
     estimated = maps[2].times.estimate_many(items)
     assert 10 < estimated[items.index("é0").as_py()] / estimated[items.index("é1").as_py()] < 1_000
     assert maps[0].router().route(items).tolist() == [0, 1] * 450  # in turn
     chosen = maps[2].router().route(items)
+    assert chosen.tolist() != [0, 1] * 450
     loads = np.bincount(chosen, weights=estimated)
     assert loads.max() / loads.mean() < 1.02
     left = stream.epoch(table.slice(0, 0), nodes=2)  # grouping is left out: keys stay where they are
