@@ -127,10 +127,7 @@ class Feeder:
             except TypeError as error:
                 what, index = error.args
                 if pat.is_decimal(batch.schema.types[index]):
-                    what = (
-                        "a decimal of more than 64 bits in its smallest unit: cast the column to more "
-                        "digits than 19 to have it carried"
-                    )
+                    what = "a decimal of more digits than its type says: cast the column to as many"
                 self.core.fail_source(SourceError(f"column {self._names[index]!r} has {what}"))
             except Exception as error:
                 self.core.fail_source(error)

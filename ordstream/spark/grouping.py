@@ -50,6 +50,8 @@ NAMES = ("hash", "dkg", "posg", "pkg")
 LOG = logging.getLogger("ordstream.spark.grouping")
 WORTH = 1.1  # of the largest load: what a map must bring
 
+Loads: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.int64]"
+"""Of each node."""
 Single: TypeAlias = (
     "Literal['hash', 'dkg', 'posg', 'pkg'] | DKG | POSG | KeyMap | Modulo | FrozenPosg | Balancer"
 )
@@ -101,6 +103,10 @@ class Choice:
         """
         return self.balancer is None and self.learns(nodes) and self.given.variant != "pkg"
 
+    def may_be_sparks(self, nodes: int) -> bool:
+        """Its map can be one of Spark's hash (`hashed_map`), which Spark itself looks up."""
+        return self.may_be_hash(nodes) and not self.given.guaranteed
+
     def key_map(self, nodes: int) -> Any:
         """The frozen grouping of a keyed fragment, where nothing has to be learnt."""
         if isinstance(self.given, SplitKeyMap):
@@ -147,6 +153,8 @@ class Choice:
                 "previous": "learnt from the job before" if known else "not learnt yet: buckets in turn",
             }[source]
             kind = {"dkg": "DKG", "wosim": "DKG_WOSIM", "pkg": "DKG_PKG"}[given.variant]
+            if self.may_be_sparks(nodes):
+                learnt = f"learnt from all rows where Spark hashes keys itself, else {learnt[12:]}"
             if self.may_be_hash(nodes):
                 learnt += "; by hash where that spreads them as evenly"
             if self.measured:
@@ -541,21 +549,26 @@ def learnt_keys(
     return merged_learner([bytes(row[0]) for row in parts], choice.given), by_hash
 
 
-def hash_is_as_good(
-    choice: Choice, learner: DKGLearner, by_hash: npt.NDArray[np.int64], nodes: int, kept: str
-) -> bool:
+def hash_is_as_good(choice: Choice, loads: Loads, by_hash: Loads, rows: int, kept: str) -> bool:
     """Whether the largest load by hash is within `WORTH` of that by the map: the map is not worth the
-    pass through Python that rows then make. Says so in the log.
+    pass through Python that rows then make, or its look-up. Says so in the log.
+
+    Parameters
+    ----------
+    loads, by_hash : array
+        Of each node, by the map and by the hash, in rows learnt from.
+    rows : int
+        That were learnt from; 0: nothing is known, and the map is taken.
     """
-    if not choice.may_be_hash(nodes) or not learner.learnt:
+    nodes = len(loads)
+    if not choice.may_be_hash(nodes) or not rows:
         return False
-    mean = learner.learnt / nodes
-    mine, other = float(learner.loads().max()) / mean, float(by_hash.max()) / mean
+    mine, other = float(loads.max()) * nodes / rows, float(by_hash.max()) * nodes / rows
     good = other <= mine * WORTH
     LOG.info(
         "%s: rows go by %s; of the %s rows learnt from the fullest of %d nodes has %.2f times the mean by "
         "hash, %.2f times by DKG's map",
-        choice.operator, kept if good else "DKG's map", f"{learner.learnt:,}", nodes, other, mine,
+        choice.operator, kept if good else "DKG's map", f"{rows:,}", nodes, other, mine,
     )  # fmt: skip
     return good
 

@@ -231,15 +231,18 @@ class Chain(Windows, RowOperators, Joins):
         else:
             self.add(f"{key}.aggregate({calls}, emit={self.pick(('updates', 'final'))!r}{self.policy()})")
 
-    def aggregations(self, taken: set[str], gathers: bool = True) -> list[tuple[str, str]]:
-        """(name, aggregation), some with a condition; `gathers`: also such as keep values."""
+    def aggregations(
+        self, taken: set[str], gathers: bool = True, wide: bool = True
+    ) -> list[tuple[str, str]]:
+        """(name, aggregation), some with a condition; `gathers`: also such as keep values; `wide`: also sums
+        of decimals of over 18 digits."""
         numbers = named(self.schema, plain_number)
         ordered = named(self.schema, is_fixed_number)
         single = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
         countable = named(self.schema, lambda t: not is_list(t))
         calls = [("count", ""), *(("count", repr(n)) for n in countable)]
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
-        decimals = named(self.schema, is_counted)
+        decimals = named(self.schema, lambda t: pat.is_decimal(t) and (wide or is_counted(t)))
         calls += [(function, repr(n)) for n in decimals for function in ("sum", "mean")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
