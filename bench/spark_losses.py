@@ -2,7 +2,7 @@
 or all shuffle files written so far deleted, or a task held up, once, in the middle of each fragment.
 
     PYTHONPATH=. python bench/spark_losses.py [--rows 6000] [--executors 4] [--nodes 6]
-        [--settings plain,speculation,dynamic] [--losses none,killed,lost,slow]
+        [--settings plain,speculation,dynamic] [--losses none,killed,lost,slow] [--places 1,2,3]
 
 A pipeline of three fragments, with two keys and a Python function in each, runs under each of Spark's
 settings and each loss. Every answer is compared, unsorted, with `run_serial`; one JSON object per job says
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=6)
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--losses", default="none,killed,lost,slow")
+    parser.add_argument("--places", default=",".join(map(str, PLACES)), help="fragments")
     parser.add_argument("--folder", help="of this process, which a caller has made")
     given = parser.parse_args()
     if given.folder is None:
@@ -125,7 +126,7 @@ def main() -> None:
         spark = local_session(1, memory="700m", settings=settings)
         frame = spark.read.parquet(str(scratch / "rows.parquet"))
         for loss in given.losses.split(","):
-            for place in PLACES if loss != "none" else (0,):
+            for place in map(int, given.places.split(",")) if loss != "none" else (0,):
                 job = pipeline(scratch, loss, place, given.rows // 2)
                 begin = time.perf_counter()
                 label = f"{name} {loss} {place}"
@@ -142,18 +143,19 @@ def main() -> None:
 
 def tried(spark: Any) -> dict[str, int]:
     """Of all jobs of the session so far: stages that were tried again, and tasks that failed, or ran twice
-    at a time.
+    at a time; of the second copies, how many came first (`overtook`): the other attempt was killed.
     """
     store = spark.sparkContext._jsc.sc().statusStore()
     empty = spark.sparkContext._jvm.java.util.ArrayList()
     doubles = spark.sparkContext._gateway.new_array(spark.sparkContext._jvm.double, 0)
     stages = store.stageList(empty, False, False, doubles, empty)
     all_of = [stages.apply(number) for number in range(stages.size())]
-    tasks = [store.taskList(one.stageId(), one.attemptId(), 10_000) for one in all_of]
+    lists = [store.taskList(one.stageId(), one.attemptId(), 10_000) for one in all_of]
+    tasks = [some.apply(k) for some in lists for k in range(some.size())]
+    copies = [task for task in tasks if bool(task.speculative())]
     return {
-        "speculative_tasks": sum(
-            bool(some.apply(k).speculative()) for some in tasks for k in range(some.size())
-        ),
+        "speculative_tasks": len(copies),
+        "overtook": sum(str(task.status()) == "SUCCESS" for task in copies),
         "stage_attempts": len(all_of),
         "stages_again": sum(int(one.attemptId()) > 0 for one in all_of),
         "failed_tasks": sum(int(one.numFailedTasks()) for one in all_of),

@@ -301,10 +301,10 @@ class DKGLearner:
         if variant == "pkg":
             halves = np.repeat(load(frequency / 2), 2)
             placed, sums = schedule(np.concatenate([halves, load(sparse.astype(np.float64))]), k)
-            buckets = _in_turn(placed[len(halves) :], sparse == 0, sums)
+            buckets = dealt_out(placed[len(halves) :], sparse == 0, sums)
             return self._map(keys, placed[0 : len(halves) : 2], placed[1 : len(halves) : 2], buckets)
         placed, sums = schedule(np.concatenate([load(frequency), load(sparse.astype(np.float64))]), k)
-        buckets = _in_turn(placed[len(keys) :], sparse == 0, sums)
+        buckets = dealt_out(placed[len(keys) :], sparse == 0, sums)
         return self._map(keys, placed[: len(keys)], placed[: len(keys)], buckets)
 
     def loads(self) -> npt.NDArray[np.float64]:
@@ -369,7 +369,7 @@ class DKGLearner:
         return made
 
 
-def _in_turn(placed: Instances, empty: npt.NDArray[np.bool_], sums: npt.NDArray[np.float64]) -> Instances:
+def dealt_out(placed: Instances, empty: npt.NDArray[np.bool_], sums: npt.NDArray[np.float64]) -> Instances:
     """Buckets with the empty ones dealt out: LPT would send all of them to one instance."""
     turn = np.argsort(sums, kind="stable").astype(np.int32)
     found = placed.copy()

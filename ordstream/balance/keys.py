@@ -20,7 +20,7 @@ import pyarrow.types as pat
 from ordstream._core.balance import hashing
 from ordstream.errors import SchemaError
 from ordstream.ground.numbers import truth, values
-from ordstream.ground.types import is_counted, storage_array, storage_values
+from ordstream.ground.types import is_counted, is_wide, storage_array, storage_values
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 Key: TypeAlias = int | str | bytes | float | tuple[Any, ...] | None
@@ -191,6 +191,8 @@ def _storage(array: Any) -> Any:
     """Dates, times, durations and decimals as integers; other arrays as they are."""
     if is_counted(array.type):
         return storage_array(array)
+    if is_wide(array.type):  # as the core has them
+        return pa.array([_bytes_of(one) for one in storage_values(array)], pa.binary())
     if pat.is_temporal(array.type):
         if pat.is_interval(array.type):
             raise SchemaError(f"a column of type {array.type} cannot be a key")
@@ -198,10 +200,16 @@ def _storage(array: Any) -> Any:
     return array
 
 
+def _bytes_of(units: int | None) -> bytes | None:
+    """A decimal of over 18 digits, which compares as its bytes do."""
+    return None if units is None else (units + (1 << 127)).to_bytes(16, "big")
+
+
 def _storage_value(scalar: Any) -> Any:
     """The Python value of an Arrow scalar; dates, times, durations and decimals as integers."""
-    if is_counted(scalar.type):
-        return storage_values(pa.array([scalar.as_py()], scalar.type))[0]
+    if is_counted(scalar.type) or is_wide(scalar.type):
+        (units,) = storage_values(pa.array([scalar.as_py()], scalar.type))
+        return _bytes_of(units) if is_wide(scalar.type) else units
     if pat.is_dictionary(scalar.type):
         return _storage_value(scalar.value) if scalar.is_valid else None
     return scalar.value if pat.is_temporal(scalar.type) else scalar.as_py()

@@ -1,7 +1,8 @@
 """BoundExpr: an expression lowered to postfix code for the core's column machine, and its meaning, one row
 at a time.
 
-The machine has a stack of values of four classes: i64, f64, bool and view (bytes of a string or binary).
+The machine has a stack of values of five classes: i64, f64, bool, view (bytes of a string or binary) and
+i128 (a decimal of more than 18 digits, as a count of its smallest unit).
 `evaluate` is the reference: the core's column kernels give the same value or the same error for every row.
 The rules:
 
@@ -12,6 +13,7 @@ a) *Null*: every instruction gives null when an operand is null, except `and`, `
 b) *i64*: add, sub, mul, neg, abs, floordiv are checked; a result outside int64 is an OverflowError. floordiv
    and mod round towards minus infinity as Python's `//` and `%`; by zero is a ZeroDivisionError. Loading a
    uint64 above 2**63 - 1 is an OverflowError.
+   *i128*: a result of more than 38 digits is an OverflowError; *i2d* widens, *d2f* rounds to nearest.
 c) *f64*: IEEE 754, never an error: x / 0.0 is an infinity or NaN. floordiv(x, 0.0) is x / 0.0 and mod(x,
    0.0) is NaN; otherwise both are CPython's `float.__floordiv__` and `float.__mod__` (fmod, then moved to
    the sign of the divisor). `round` goes half to even (C rint). pow, exp, log, ... are C's with its special
@@ -39,10 +41,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.ground.types import INT64_MAX, INT64_MIN, integer_range, is_string, is_temporal, round_float32
+from ordstream.ground.types import (
+    INT64_MAX,
+    INT64_MIN,
+    WIDE_DIGITS,
+    integer_range,
+    is_string,
+    is_temporal,
+    round_float32,
+)
 
 #: Classes a value on the stack can have.
-VM_TYPES = ("i64", "f64", "bool", "view")
+VM_TYPES = ("i64", "f64", "bool", "view", "i128")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +64,7 @@ class BoundExpr:
     code : tuple of tuple
         Instructions, each (name, *operands). The core's `expression.pyx` runs them.
     type : str
-        Class of the result: "i64", "f64", "bool" or "view".
+        Class of the result, one of `VM_TYPES`.
     arrow : pyarrow.DataType
         Type of the result column. Where it is narrower than the class (after a cast), the result is
         narrowed: integers and 32-bit dates/times with a range check (OverflowError), float32 by rounding.
@@ -75,7 +85,7 @@ class BoundExpr:
 
     def columns(self) -> tuple[int, ...]:
         """Indexes of the input columns that the program reads, ascending."""
-        loads = ("col_i64", "col_f64", "col_bool", "col_view", "len_list")
+        loads = ("len_list", *(f"col_{vm}" for vm in VM_TYPES))
         return tuple(sorted({instruction[1] for instruction in self.code if instruction[0] in loads}))
 
     def tests_nulls_only(self) -> bool:
@@ -170,6 +180,16 @@ def _checked(function: Callable[..., int]) -> Callable[..., int]:
         value = function(*arguments)
         if not INT64_MIN <= value <= INT64_MAX:
             raise OverflowError(f"int64 overflow in {function.__name__}({', '.join(map(str, arguments))})")
+        return value
+
+    return checked
+
+
+def _decimal(function: Callable[..., int]) -> Callable[..., int]:
+    def checked(*arguments: int) -> int:
+        value = function(*arguments)
+        if abs(value) >= 10**WIDE_DIGITS:
+            raise OverflowError(f"{function.__name__}({', '.join(map(str, arguments))}): over 38 digits")
         return value
 
     return checked
@@ -304,6 +324,15 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "abs_i64": (_checked(abs), 1),
     "min_i64": (minimum, 2),
     "max_i64": (maximum, 2),
+    "i2d": (int, 1),
+    "d2f": (float, 1),
+    "add_i128": (_decimal(operator.add), 2),
+    "sub_i128": (_decimal(operator.sub), 2),
+    "mul_i128": (_decimal(operator.mul), 2),
+    "neg_i128": (operator.neg, 1),
+    "abs_i128": (abs, 1),
+    "min_i128": (minimum, 2),
+    "max_i128": (maximum, 2),
     "add_f64": (operator.add, 2),
     "sub_f64": (operator.sub, 2),
     "mul_f64": (operator.mul, 2),
@@ -329,7 +358,7 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     **{
         f"{name}_{vm}": (function, 2)
         for name, function in _COMPARISONS.items()
-        for vm in ("i64", "f64", "view")
+        for vm in ("i64", "f64", "view", "i128")
     },
     "eq_bool": (operator.eq, 2),
     "ne_bool": (operator.ne, 2),

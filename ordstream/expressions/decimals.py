@@ -1,9 +1,10 @@
 """Decimals in expressions: counts of their smallest unit, brought to one unit where two of them meet.
 
-A decimal of at most 19 digits is an int64 on the expression stack (`ordstream.ground.types`). Sums,
-differences, products and remainders of decimals are exact decimals again, with the scale that SQL gives
-them; whole numbers join in. What does not fit into 64 bits is an error at that row. Beside a float, under
-``/`` and in mathematical functions a decimal is a float64, as whole numbers are.
+A decimal of at most 18 digits is an int64 on the expression stack, one of up to 38 a number of 128 bits
+(`ordstream.ground.types`). Sums, differences, products and remainders of decimals are exact decimals again,
+with the digits and the scale that SQL gives them, 38 digits at most; whole numbers join in. What has more
+digits is an error at that row. Beside a float, under ``/`` and in mathematical functions a decimal is a
+float64, as whole numbers are.
 """
 
 from __future__ import annotations
@@ -16,22 +17,27 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.lowered import Lowered
-from ordstream.ground.types import COUNTED_DIGITS, INT64_MAX, INT64_MIN, is_counted
+from ordstream.ground.types import COUNTED_DIGITS, INT64_MAX, INT64_MIN, WIDE_DIGITS, is_wide
 
 #: Functions that decimals have an exact answer for.
 EXACT = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
-_POWERS = 18  # of ten in an int64
+_INTEGER_DIGITS = 19  # of an int64
 _WIDE = Context(prec=200)  # whatever a user's own context rounds to
 
 
 def is_exact(low: Lowered) -> bool:
     """A decimal, or a whole number, which is one without places."""
-    return is_counted(low.arrow) or (low.vm == "i64" and pat.is_integer(low.arrow))
+    return is_decimal(low) or (low.vm == "i64" and pat.is_integer(low.arrow))
+
+
+def is_decimal(low: Lowered) -> bool:
+    """A decimal of any number of digits."""
+    return low.arrow is not None and bool(pat.is_decimal128(low.arrow))
 
 
 def meets_decimal(a: Lowered, b: Lowered) -> bool:
     """Two exact numbers, one of them a decimal."""
-    return is_exact(a) and is_exact(b) and (is_counted(a.arrow) or is_counted(b.arrow))
+    return is_exact(a) and is_exact(b) and (is_decimal(a) or is_decimal(b))
 
 
 def calculated(expr: Any, a: Lowered, b: Lowered) -> Lowered:
@@ -40,36 +46,45 @@ def calculated(expr: Any, a: Lowered, b: Lowered) -> Lowered:
     Raises
     ------
     SchemaError
-        The result has more places than a decimal of 64 bits; without the operator's name.
+        The result has more places than a decimal, or would have to be divided in 128 bits; without the
+        operator's name.
     """
     function = expr.function
     if function == "mul":
         scale = _scale(a) + _scale(b)
-        if scale > _POWERS:
+        if scale > WIDE_DIGITS:
             raise SchemaError(
-                f"{expr!r} has {scale} places, and 64 bits hold {_POWERS}: cast one side to pa.float64()"
+                f"{expr!r} has {scale} places, and a decimal {WIDE_DIGITS}: cast one side to pa.float64()"
             )
-        digits = _digits(a) + _digits(b) + 1
-        return Lowered((*a.code, *b.code, ("mul_i64",)), "i64", decimal_of(digits, scale))
-    a, b, type_ = in_one_unit(expr, a, b)
+        type_ = decimal_of(_digits(a) + _digits(b) + 1, scale)
+        a, b = _in_class_of(type_, a), _in_class_of(type_, b)
+        return Lowered((*a.code, *b.code, (f"mul_{a.vm}",)), a.vm, type_)
+    a, b, type_ = in_one_unit(expr, a, b, divides=function in ("floordiv", "mod"))
     if function == "floordiv":
         type_ = pa.int64()
     elif function in ("add", "sub"):
         type_ = decimal_of(type_.precision + 1, type_.scale)
-    return Lowered((*a.code, *b.code, (f"{function}_i64",)), "i64", type_)
+        a, b = _in_class_of(type_, a), _in_class_of(type_, b)
+    return Lowered((*a.code, *b.code, (f"{function}_{a.vm}",)), a.vm, type_)
 
 
-def in_one_unit(expr: Any, a: Lowered, b: Lowered) -> tuple[Lowered, Lowered, pa.DataType]:
-    """Both as counts of the smaller unit, and the decimal that holds either.
+def in_one_unit(
+    expr: Any, a: Lowered, b: Lowered, *, divides: bool = False
+) -> tuple[Lowered, Lowered, pa.DataType]:
+    """Both as counts of the smaller unit, and the decimal that holds either. `divides`: as int64.
 
     Raises
     ------
     SchemaError
-        The units lie too far apart; without the operator's name.
+        The units lie too far apart; or there is no division of so many digits; without the operator's name.
     """
     scale = max(_scale(a), _scale(b))
     digits = max(_digits(a) - _scale(a), _digits(b) - _scale(b)) + scale
-    type_ = decimal_of(digits, scale)
+    type_ = decimal_of(min(digits, COUNTED_DIGITS) if divides else digits, scale)
+    if divides and (is_wide(a.arrow) or is_wide(b.arrow) or scale > COUNTED_DIGITS):
+        raise SchemaError(
+            f"{expr!r} divides decimals of over {COUNTED_DIGITS} digits: cast one side to pa.float64()"
+        )
     return _counted(expr, a, scale, type_), _counted(expr, b, scale, type_), type_
 
 
@@ -83,12 +98,12 @@ def cast(expr: Any, low: Lowered, target: pa.DataType) -> Lowered:
     """
     if pat.is_float64(target) or pat.is_float32(target):
         return Lowered(to_float(low).code, "f64", target, pat.is_float32(target))
-    if is_counted(target) and is_exact(low):
+    if pat.is_decimal128(target) and is_exact(low):
         more = target.scale - _scale(low)
         if more >= 0 and target.precision - target.scale >= _digits(low) - _scale(low):
             return _counted(expr, low, target.scale, target)
     advice = ""
-    if is_counted(low.arrow) and (pat.is_integer(target) or pat.is_decimal(target)):
+    if is_decimal(low) and (pat.is_integer(target) or pat.is_decimal(target)):
         advice = ": it may lose digits; cast to pa.float64() first, or compute with it as it is"
     elif pat.is_integer(low.arrow):
         advice = ": an integer may have more digits; multiply it by a Decimal, such as Decimal('1.00')"
@@ -98,23 +113,28 @@ def cast(expr: Any, low: Lowered, target: pa.DataType) -> Lowered:
 def to_float(low: Lowered) -> Lowered:
     """A decimal as float64: its units, each rounded once, divided by how many make one."""
     scale = _scale(low)
-    code = (*low.code, ("i2f",), *((("lit_f64", float(10**scale)), ("div_f64",)) if scale else ()))
+    code = (
+        *low.code,
+        ("d2f" if low.vm == "i128" else "i2f",),
+        *((("lit_f64", float(10**scale)), ("div_f64",)) if scale else ()),
+    )
     return Lowered(code, "f64", pa.float64())
 
 
 def members(low: Lowered, values: Any) -> tuple[int, ...]:
     """Those of the values that a decimal can be equal to, as counts of its unit."""
     found = []
+    least, most = (-(10**WIDE_DIGITS), 10**WIDE_DIGITS) if low.vm == "i128" else (INT64_MIN, INT64_MAX)
     for value in values:
         units = _WIDE.scaleb(Decimal(value), _scale(low))
-        if units == int(units) and INT64_MIN <= units <= INT64_MAX:
+        if units == int(units) and least <= units <= most:
             found.append(int(units))
     return tuple(found)
 
 
 def decimal_of(digits: int, scale: int) -> pa.DataType:
-    """The decimal of so many digits, or of as many as 64 bits have."""
-    return pa.decimal128(max(1, min(digits, COUNTED_DIGITS)), scale)
+    """The decimal of so many digits, or of as many as there may be."""
+    return pa.decimal128(max(1, scale, min(digits, WIDE_DIGITS)), scale)
 
 
 def constant(value: Decimal) -> Decimal:
@@ -132,25 +152,40 @@ def constant(value: Decimal) -> Decimal:
 
 
 def _scale(low: Lowered) -> int:
-    return int(low.arrow.scale) if is_counted(low.arrow) else 0
+    return int(low.arrow.scale) if is_decimal(low) else 0
 
 
 def _digits(low: Lowered) -> int:
     """Of the largest number of the type; those of a constant are its own."""
-    if is_counted(low.arrow):
+    if is_decimal(low):
         return int(low.arrow.precision)
     if len(low.code) == 1 and low.code[0][0] == "lit_i64":
         return len(str(abs(low.code[0][1])))
-    return COUNTED_DIGITS
+    return _INTEGER_DIGITS
+
+
+def _in_class_of(type_: pa.DataType, low: Lowered) -> Lowered:
+    """The same number in 128 bits where the type has so many, without another unit."""
+    if not is_wide(type_) or low.vm == "i128":
+        return low
+    (name, *operands), *rest = low.code
+    if name == "lit_i64" and not rest:
+        return Lowered((("lit_i128", *operands),), "i128", low.arrow)
+    return Lowered((*low.code, ("i2d",)), "i128", low.arrow)
 
 
 def _counted(expr: Any, low: Lowered, scale: int, type_: pa.DataType) -> Lowered:
     more = scale - _scale(low)
+    low = _in_class_of(type_, low)
     if not more:
-        return Lowered(low.code, "i64", type_)
-    if more > _POWERS:
-        raise SchemaError(f"the units of the two sides of {expr!r} lie too far apart for 64 bits")
+        return Lowered(low.code, low.vm, type_)
+    if more > (WIDE_DIGITS if low.vm == "i128" else COUNTED_DIGITS):
+        raise SchemaError(f"the units of the two sides of {expr!r} lie too far apart")
     (name, *operands), *rest = low.code
-    if name == "lit_i64" and not rest and INT64_MIN <= operands[0] * 10**more <= INT64_MAX:
-        return Lowered((("lit_i64", operands[0] * 10**more),), "i64", type_)
-    return Lowered((*low.code, ("lit_i64", 10**more), ("mul_i64",)), "i64", type_)
+    if name in ("lit_i64", "lit_i128") and not rest and abs(operands[0] * 10**more) < _largest(low):
+        return Lowered(((name, operands[0] * 10**more),), low.vm, type_)
+    return Lowered((*low.code, (f"lit_{low.vm}", 10**more), (f"mul_{low.vm}",)), low.vm, type_)
+
+
+def _largest(low: Lowered) -> int:
+    return 10**WIDE_DIGITS if low.vm == "i128" else INT64_MAX

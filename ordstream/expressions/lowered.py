@@ -18,7 +18,7 @@ class Lowered:
     ----------
     code : tuple of instructions
     vm : str or None
-        "i64", "f64", "bool", "view"; None for a null constant that has no type yet.
+        "i64", "f64", "bool", "view", "i128"; None for a null constant that has no type yet.
     arrow : pyarrow.DataType or None
     narrow : bool
         A cast to a type narrower than its class. The machine narrows only when it writes the result column,
@@ -32,5 +32,5 @@ class Lowered:
 
     @property
     def is_number(self) -> bool:
-        """An integer or a float, not a date or time."""
-        return self.vm in ("i64", "f64") and not is_temporal(self.arrow)
+        """An integer, a float or a decimal, not a date or time."""
+        return self.vm in ("i64", "f64", "i128") and not is_temporal(self.arrow)

@@ -12,7 +12,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions import decimals
-from ordstream.expressions.bound import BoundExpr
+from ordstream.expressions.bound import VM_TYPES, BoundExpr
 from ordstream.expressions.calls import CALLS, lower_call
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
@@ -20,13 +20,11 @@ from ordstream.expressions.lowered import Code, Lowered
 from ordstream.ground.types import (
     column_index,
     is_binary,
-    is_counted,
     is_list,
     is_string,
     is_temporal,
     physical_type,
     to_storage,
-    with_fewer_digits,
 )
 
 
@@ -93,8 +91,7 @@ class _Lowering:
         type_ = self.schema.field(index).type
         vm = physical_type(type_, expr.name).vm
         if vm is None:
-            text = f"column {expr.name!r} is {type_}: it can be passed through, not computed with"
-            raise self.error(text + with_fewer_digits(type_, expr.name))
+            raise self.error(f"column {expr.name!r} is {type_}: it can be passed through, not computed with")
         return Lowered(((f"col_{vm}", index),), vm, computed_type(type_))
 
     def literal(self, expr: Literal, hint: Any) -> Lowered:
@@ -117,7 +114,7 @@ class _Lowering:
         vm = physical_type(type_, "constant").vm
         if vm is None:
             raise self.error(f"a constant can't be {type_}")
-        if plain_int and is_counted(type_):
+        if plain_int and pat.is_decimal128(type_):
             value = decimal.Decimal(value)
         type_ = computed_type(type_)
         if value is None:
@@ -246,24 +243,30 @@ class _Lowering:
             raise self.error(f"isin on booleans in {expr!r}; use == or ~")
         if any(value is None for value in expr.option):
             raise self.error(f"None among the values of {expr!r}; combine with .is_null()")
-        if is_counted(a.arrow) and all(type(value) in (int, decimal.Decimal) for value in expr.option):
-            return Lowered((*a.code, ("in_i64", decimals.members(a, expr.option))), "bool", pa.bool_())
+        if decimals.is_decimal(a) and all(type(value) in (int, decimal.Decimal) for value in expr.option):
+            found = decimals.members(a, expr.option)
+            if a.vm == "i64":
+                return Lowered((*a.code, ("in_i64", found)), "bool", pa.bool_())
+            return self.one_of(a, [Lowered((("lit_i128", one),), "i128", a.arrow) for one in found])
         members = [self.literal(Literal(value), a.arrow) for value in expr.option]
         if a.vm == "f64":
-            return self.float_membership(a, [_to_float(self.number(expr, low)) for low in members])
+            return self.one_of(a, [_to_float(self.number(expr, low)) for low in members])
+        if a.vm == "i128":
+            raise self.error(f"numbers among the values for {a.arrow} in {expr!r} must be ints or Decimals")
         for low in members:
             if low.arrow != a.arrow and not (low.vm == a.vm == "i64" and pat.is_integer(low.arrow)):
                 raise self.error(f"{low.arrow} among the values for {a.arrow} in {expr!r}")
         values = tuple(low.code[0][1] for low in members)
         return Lowered((*a.code, (f"in_{a.vm}", values)), "bool", pa.bool_())
 
-    def float_membership(self, a: Lowered, members: list[Lowered]) -> Lowered:
-        """x == m1 | x == m2 | ...: the machine has no membership test for floats."""
+    def one_of(self, a: Lowered, members: list[Lowered]) -> Lowered:
+        """x == m1 | x == m2 | ...: the machine has no membership test for floats and wide decimals."""
         code: Code = ()
         for low in members:
-            code += (*a.code, *low.code, ("eq_f64",), *((("or",),) if code else ()))
+            code += (*a.code, *low.code, (f"eq_{a.vm}",), *((("or",),) if code else ()))
         if not members:  # false, or null for null
-            code = (*a.code, *a.code, ("ne_f64",), *a.code, *a.code, ("eq_f64",), ("and",))
+            same = [(*a.code, *a.code, (f"{name}_{a.vm}",)) for name in ("ne", "eq")]
+            code = (*same[0], *same[1], ("and",))
         return Lowered(code, "bool", pa.bool_())
 
     def is_list_column(self, expr: Expr) -> bool:
@@ -301,7 +304,7 @@ class _Lowering:
         if isinstance(argument, Literal) and argument.value is None:
             return self.literal(Literal(None, target), None)
         (a,) = self.operands(expr)
-        if (is_counted(a.arrow) or is_counted(target)) and target != a.arrow:
+        if (decimals.is_decimal(a) or pat.is_decimal128(target)) and target != a.arrow:
             try:
                 return decimals.cast(expr, a, target)
             except SchemaError as error:
@@ -322,7 +325,7 @@ class _Lowering:
 
 
 def _to_float(low: Lowered) -> Lowered:
-    if is_counted(low.arrow):
+    if decimals.is_decimal(low):
         return decimals.to_float(low)
     return low if low.vm == "f64" else Lowered((*low.code, ("i2f",)), "f64", pa.float64())
 
@@ -333,7 +336,7 @@ _CONVERSIONS: dict[tuple[str | None, str | None], tuple[tuple[str], ...]] = {
     ("bool", "i64"): (("b2i",),),
     ("i64", "bool"): (("i2b",),),
     ("bool", "f64"): (("b2i",), ("i2f",)),
-    **{(vm, vm): () for vm in ("i64", "f64", "bool", "view")},
+    **{(vm, vm): () for vm in VM_TYPES},
 }
 
 _MATHEMATICAL = ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round")

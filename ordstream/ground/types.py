@@ -1,10 +1,10 @@
 """Which Arrow types a pipeline carries, and how a value of each looks in the core and in plain Python.
 
 A value has two faces. The *storage value* is what the core computes on: an int for every integer, date,
-time, timestamp and duration, and for a decimal of at most 19 digits, whose smallest units it counts; a
-float; a bool; str, bytes, Decimal; a list of storage values; None for null. The *Python value* is what a
-user function sees, the same as pyarrow's `to_pylist` gives. `to_python` and `to_storage` go between them;
-`to_storage` is strict: it never truncates, wraps or guesses.
+time, timestamp and duration, and for a decimal, whose smallest units it counts; a float; a bool; str,
+bytes; a list of storage values; None for null. The *Python value* is what a user function sees, the same as
+pyarrow's `to_pylist` gives. `to_python` and `to_storage` go between them; `to_storage` is strict: it never
+truncates, wraps or guesses.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from ordstream.ground.spark_types import is_sparks, schema_of_spark
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
-# Of a decimal that is computed with, as a count of its smallest unit: every number of 18 digits is an int64,
-# and every int64 has at most 19. A value beyond int64 is an error where it arrives.
-COUNTED_DIGITS = 19
-_EXACT = decimal.Context(prec=2 * COUNTED_DIGITS)
+# Of a decimal whose count of smallest units is an int64, whatever its value; and of the largest one.
+COUNTED_DIGITS, WIDE_DIGITS = 18, 38
+_EXACT = decimal.Context(prec=2 * WIDE_DIGITS)
 
 #: Physical class -> (code, bytes per value). The codes are `PhysicalType` of `_core/ground/chunk.pxd`.
 PHYSICAL: dict[str, tuple[int, int]] = {
@@ -45,7 +44,7 @@ PHYSICAL: dict[str, tuple[int, int]] = {
     "bool": (10, 1),
     "view": (11, 16),
     "list": (12, 16),
-    "fixed16": (13, 16),
+    "wide": (11, 16),
 }
 
 #: Accepted in place of a pa.DataType wherever a schema or a declared state is written.
@@ -71,8 +70,8 @@ class Physical:
     width : int
         Bytes per value in a chunk.
     vm : str or None
-        Class on the expression stack: "i64", "f64", "bool" or "view"; None for lists and decimals of more
-        than 19 digits, which no expression loads.
+        Class on the expression stack: "i64", "f64", "bool", "view" or "i128", a decimal of more than 18
+        digits; None for lists, which no expression loads.
     element : Physical or None
         Lists only: class of the elements.
     """
@@ -105,7 +104,7 @@ def physical_type(type_: pa.DataType, column: str) -> Physical:
             f"column {column!r}: type {type_} is not supported; cast it, or leave it out of the schema: a "
             "source may have more columns"
         )
-    vm = {"f32": "f64", "f64": "f64", "bool": "bool", "view": "view", "fixed16": None}.get(name, "i64")
+    vm = {"f32": "f64", "f64": "f64", "bool": "bool", "view": "view", "wide": "i128"}.get(name, "i64")
     return Physical(name, *PHYSICAL[name], vm)
 
 
@@ -122,12 +121,17 @@ def _physical_name(type_: pa.DataType) -> str | None:
         return "view"
     if is_counted(type_):
         return "i64"
-    return "fixed16" if pat.is_decimal128(type_) else None
+    return "wide" if is_wide(type_) else None
 
 
 def is_counted(type_: Any) -> bool:
-    """A decimal that the core has as a count of its smallest unit."""
+    """A decimal that the core has as a count of its smallest unit, an int64."""
     return bool(pat.is_decimal128(type_) and type_.precision <= COUNTED_DIGITS)
+
+
+def is_wide(type_: Any) -> bool:
+    """A decimal of more digits, whose count has up to 128 bits: the core has 16 bytes that compare as it."""
+    return bool(pat.is_decimal128(type_) and type_.precision > COUNTED_DIGITS)
 
 
 def is_list(type_: pa.DataType) -> bool:
@@ -263,16 +267,16 @@ def column_index(schema: pa.Schema, name: Any, where: str) -> int:
 def key_type(type_: pa.DataType, column: str) -> None:
     """Raise SchemaError when a column of this type can't be a key."""
     if physical_type(type_, column).vm is None:
-        raise SchemaError(f"column {column!r}: {type_} can't be a key{with_fewer_digits(type_, column)}")
+        raise SchemaError(f"column {column!r}: {type_} can't be a key")
 
 
 def with_fewer_digits(type_: pa.DataType, column: str) -> str:
-    """What to do where a decimal has too many digits to be computed with: "", or the rest of a sentence."""
-    if not pat.is_decimal(type_) or is_counted(type_):
+    """What to do where a decimal has too many digits: "", or the rest of a sentence."""
+    if not is_wide(type_):
         return ""
-    fitting = f"decimal({COUNTED_DIGITS - 1},{min(type_.scale, COUNTED_DIGITS - 1)})"
+    fitting = f"decimal({COUNTED_DIGITS},{min(type_.scale, COUNTED_DIGITS)})"
     return (
-        f"; a decimal of more than {COUNTED_DIGITS} digits is only carried. Cast it to as many as it needs "
+        f"; a decimal here has at most {COUNTED_DIGITS} digits. Cast it to as many as it needs "
         f"(in Spark: df.withColumn({column!r}, F.col({column!r}).cast('{fitting}')))"
     )
 
@@ -297,7 +301,7 @@ def storage_array(array: pa.Array) -> pa.Array:
     Raises
     ------
     pyarrow.ArrowInvalid
-        A decimal that no int64 counts.
+        A decimal that no int64 counts; more digits than its type says.
     """
     type_ = array.type
     if not is_counted(type_):
@@ -309,11 +313,16 @@ def storage_array(array: pa.Array) -> pa.Array:
 
 def storage_values(array: pa.Array) -> list[Any]:
     """Storage values of an Arrow array."""
+    if is_wide(array.type):
+        places = array.type.scale
+        return [None if one is None else int(_EXACT.scaleb(one, places)) for one in array.to_pylist()]
     return storage_array(array).to_pylist()  # type: ignore[no-any-return]
 
 
 def from_storage(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
     """Arrow array of storage values."""
+    if is_wide(type_):
+        return pa.array([to_python(one, type_) for one in values], type_)
     stored = values if isinstance(values, pa.Array) else pa.array(values, storage_type(type_))
     if not is_counted(type_):
         return stored.cast(type_)
@@ -325,7 +334,7 @@ def to_python(value: Any, type_: pa.DataType) -> Any:
     """The Python value (as `to_pylist` gives) of a storage value."""
     if value is None:
         return None
-    if is_counted(type_):
+    if pat.is_decimal128(type_):
         return _EXACT.scaleb(decimal.Decimal(value), -type_.scale)
     if is_list(type_):
         return [to_python(item, type_.value_type) for item in value]
@@ -371,10 +380,7 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
     if counts and is_counted(type_) and type(value) is int:
         return _in_int64(value, value, type_, column)
     if pat.is_decimal128(type_) and isinstance(value, decimal.Decimal):
-        exact = pa.scalar(value, type_).as_py()
-        if not is_counted(type_):
-            return exact
-        return _in_int64(int(_EXACT.scaleb(exact, type_.scale)), value, type_, column)
+        return int(_EXACT.scaleb(pa.scalar(value, type_).as_py(), type_.scale))
     raise _wrong(value, type_, column)
 
 

@@ -217,10 +217,7 @@ def unread_column(
     what, index = error.args
     column = batch.column(index)
     if pat.is_decimal(column.type):
-        what = (
-            "a decimal of more than 64 bits in its smallest unit: cast the column to more digits than 19 to "
-            "have it carried"
-        )
+        what = "a decimal of more digits than its type says: cast the column to as many"
     elif pat.is_list(column.type) or pat.is_large_list(column.type):
         lists = (column[row : row + 1] for row in range(len(column)))
         missing = (pc.any(pc.is_null(pc.list_flatten(one))).as_py() for one in lists)

@@ -22,12 +22,11 @@ from ordstream.ground.types import (
     COUNTED_DIGITS,
     INT64_MAX,
     INT64_MIN,
+    WIDE_DIGITS,
     column_index,
-    is_counted,
     is_fixed_number,
     is_temporal,
     physical_type,
-    with_fewer_digits,
 )
 from ordstream.operators.arguments import (
     column_name,
@@ -41,13 +40,14 @@ from ordstream.operators.gathered import (
     decides,
     gathered_type,
     gathered_value,
+    is_apart,
     is_boolean,
     is_gathered,
-    is_text,
 )
 from ordstream.reference.base import Row, true_of
 
 MEAN_PLACES = 4  # that the mean of a decimal has more than the column, as in Spark
+SUM_DIGITS = 10  # that its sum has more, as in Spark
 
 
 class BoundAggregation(NamedTuple):
@@ -67,6 +67,9 @@ class BoundAggregation(NamedTuple):
         Of `collect`: how many; of `quantile`: which one.
     places : int
         Of the mean of a decimal: how many more it has than the column.
+    digits : int
+        Of the sum, or the mean, of a decimal: how many the sum may have where these are more than an int64
+        counts; else 0.
     """
 
     function: str
@@ -75,9 +78,10 @@ class BoundAggregation(NamedTuple):
     by: int | None = None
     parameter: int | float | None = None
     places: int = 0
+    digits: int = 0
 
     def gathered(self, text: bool) -> bool:
-        """Whether it keeps values; `text`: they are strings or bytes."""
+        """Whether it keeps values; `text`: they have their bytes apart."""
         return is_gathered(self.function, text)
 
 
@@ -119,11 +123,12 @@ class Aggregation:
         type_, index = self._bind_column(schema, where)
         program = None if self.where is None else condition(self.where, schema, where)
         by = None if self.by is None else column_index(schema, self.by, where)
-        places = 0
-        if self.function == "mean" and pat.is_decimal(type_):
-            assert index is not None
-            places = type_.scale - schema.field(index).type.scale
-        return type_, BoundAggregation(self.function, index, program, by, self.parameter, places)
+        places = digits = 0
+        given_type = None if index is None else schema.field(index).type
+        if given_type is not None and self.function in ("sum", "mean") and pat.is_decimal(given_type):
+            places = type_.scale - given_type.scale
+            digits = sum_digits(given_type)
+        return type_, BoundAggregation(self.function, index, program, by, self.parameter, places, digits)
 
     def _bind_column(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, int | None]:
         if self.column is None:
@@ -134,13 +139,14 @@ class Aggregation:
             if physical_type(type_, self.column).vm is None:
                 raise SchemaError(f"{where}: count({self.column!r}): {type_} is not supported; use count()")
             return pa.int64(), index
-        if is_gathered(self.function, is_text(type_)):
+        if is_gathered(self.function, is_apart(type_)):
             by = None if self.by is None else schema.field(column_index(schema, self.by, where))
             return gathered_type(self.function, schema.field(index), by, where), index
-        numeric = is_fixed_number(type_) and (self.function in ("min", "max") or not is_temporal(type_))
+        decimals = bool(pat.is_decimal128(type_))
+        numeric = decimals or (is_fixed_number(type_) and not is_temporal(type_))
         if self.function in ("first", "last", "min", "max"):
             numeric = is_fixed_number(type_) or is_boolean(type_)
-        as_float = is_counted(type_) and self.function in ("var", "std")
+        as_float = decimals and self.function in ("var", "std")
         if not numeric or as_float:
             text = f"{where}: {self.function}({self.column!r}) is not defined for {type_}"
             if as_float:
@@ -148,17 +154,23 @@ class Aggregation:
                     ", which it would round: give it a float64 column, "
                     f"with_columns(as_float=od.col({self.column!r}).cast(pa.float64()))"
                 )
-            raise SchemaError(text + with_fewer_digits(type_, self.column))
-        if self.function == "mean" and is_counted(type_):
-            more = maximum(0, minimum(MEAN_PLACES, COUNTED_DIGITS - 1 - type_.precision))
+            raise SchemaError(text)
+        if self.function == "mean" and decimals:
+            more = minimum(MEAN_PLACES, WIDE_DIGITS - type_.precision)
             return pa.decimal128(type_.precision + more, type_.scale + more), index
         if self.function in ("mean", "var", "std"):
             return pa.float64(), index
-        if self.function == "sum" and is_counted(type_):
-            return pa.decimal128(minimum(type_.precision + 10, COUNTED_DIGITS), type_.scale), index
+        if self.function == "sum" and decimals:
+            return pa.decimal128(minimum(type_.precision + SUM_DIGITS, WIDE_DIGITS), type_.scale), index
         if self.function == "sum":
             return pa.int64() if pat.is_integer(type_) else pa.float64(), index
         return type_, index
+
+
+def sum_digits(type_: pa.DataType) -> int:
+    """How many digits the sum of a decimal may have; 0: it is an int64 count of the unit."""
+    digits = minimum(type_.precision + SUM_DIGITS, WIDE_DIGITS)
+    return 0 if digits <= COUNTED_DIGITS else int(digits)
 
 
 def bound_aggregations(
@@ -192,8 +204,8 @@ def bound_aggregations(
 def sum(column: str, *, where: Expr | None = None) -> Aggregation:
     """Sum of the non-null values so far; 0 of nothing.
 
-    Integers add up as int64, decimals as int64 counts of their smallest unit (a sum has ten digits more, 19
-    at most), and an overflow is an error at that row; floats add up in order, as float64.
+    Integers add up as int64, and decimals exactly: a sum has ten digits more than the column, 38 at most, as
+    in Spark. An overflow is an error at that row. Floats add up in order, as float64.
     `where`, here and in the functions below: only rows for which this expression is true.
     """
     return Aggregation("sum", column_name(column), where=where)
@@ -230,7 +242,7 @@ def mean(column: str, *, where: Expr | None = None) -> Aggregation:
     """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing.
 
     Of a decimal the exact mean as a decimal with four more places, half a unit rounded away from zero; with
-    fewer more where the whole would have over 18 digits.
+    fewer more where the whole would have over 38 digits.
     """
     return Aggregation("mean", column_name(column), where=where)
 
@@ -338,7 +350,9 @@ class Accumulators:
     def __init__(self, aggregates: Sequence[BoundAggregation], schema: pa.Schema) -> None:
         self.aggregates = aggregates
         self.types = [None if a.column is None else schema.field(a.column).type for a in aggregates]
-        self.gathered = [a.gathered(is_text(type_)) for a, type_ in zip(aggregates, self.types, strict=True)]
+        self.gathered = [
+            a.gathered(is_apart(type_)) for a, type_ in zip(aggregates, self.types, strict=True)
+        ]
 
     def start(self) -> list[Any]:
         """Of no tuple."""
@@ -364,7 +378,9 @@ class Accumulators:
                 continue
             value = True if aggregate.column is None else row[aggregate.column]
             skips = value is None or not looks
-            after.append(accumulator if skips else advance(aggregate.function, accumulator, value))
+            if not skips:
+                accumulator = advance(aggregate.function, accumulator, value, aggregate.digits)
+            after.append(accumulator)
         return after
 
     def values(self, state: list[Any]) -> list[Any]:
@@ -373,7 +389,7 @@ class Accumulators:
             gathered_value(a.function, a.parameter, x)
             if gathered
             else decimal_mean(x, a.places)
-            if a.function == "mean" and type_ is not None and is_counted(type_)
+            if a.function == "mean" and type_ is not None and pat.is_decimal(type_)
             else running_value(a.function, x)
             for a, x, gathered, type_ in zip(self.aggregates, state, self.gathered, self.types, strict=True)
         ]
@@ -381,19 +397,19 @@ class Accumulators:
 
 def _start(function: str, type_: pa.DataType | None) -> Any:
     if type_ is not None and function in ("sum", "mean"):
-        zero = 0 if pat.is_integer(type_) or is_counted(type_) else 0.0
+        zero = 0 if pat.is_integer(type_) or pat.is_decimal(type_) else 0.0
         return zero if function == "sum" else (zero, 0)
     if function in ("var", "std"):
         return (0.0, 0.0, 0)
     return 0 if function == "count" else None
 
 
-def advance(function: str, accumulator: Any, value: Any) -> Any:
-    """The accumulator after one more non-null value."""
+def advance(function: str, accumulator: Any, value: Any, digits: int = 0) -> Any:
+    """The accumulator after one more non-null value; `digits`: as of BoundAggregation."""
     if function == "sum":
-        return checked_sum(accumulator, value)
+        return checked_sum(accumulator, value, digits)
     if function == "mean":
-        return checked_sum(accumulator[0], value), accumulator[1] + 1
+        return checked_sum(accumulator[0], value, digits), accumulator[1] + 1
     if function == "count":
         return accumulator + 1
     if function in ("var", "std"):
@@ -435,9 +451,12 @@ def spread(accumulator: tuple[float, float, int], value: float) -> tuple[float, 
     return mean, squares + delta * (value - mean), n + 1
 
 
-def checked_sum(a: Any, b: Any) -> Any:
-    """a + b; an int result outside int64 is an OverflowError."""
+def checked_sum(a: Any, b: Any, digits: int = 0) -> Any:
+    """a + b; an int result outside int64, or with more digits than `digits`, is an OverflowError."""
     total = a + b
-    if isinstance(total, int) and not INT64_MIN <= total <= INT64_MAX:
+    if digits:
+        if abs(total) >= 10**digits:
+            raise OverflowError(f"overflow in a sum of decimals: it has over {digits} digits")
+    elif isinstance(total, int) and not INT64_MIN <= total <= INT64_MAX:
         raise OverflowError(f"int64 overflow in sum: {a} + {b}")
     return total

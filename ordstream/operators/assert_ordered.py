@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.ground.types import column_index, is_fixed_number
+from ordstream.ground.types import column_index, is_fixed_number, with_fewer_digits
 from ordstream.operators.arguments import MOST_KEY_COLUMNS, flat
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
@@ -47,6 +47,7 @@ class AssertOrdered(Operator):
             if not is_fixed_number(field.type):
                 raise SchemaError(
                     f"{where}: {field.name!r} must be a number, date or time, it is {field.type}"
+                    + with_fewer_digits(field.type, field.name)
                 )
         return cls(**site.fields(site.schema), columns=indexes)
 

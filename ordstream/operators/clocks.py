@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ordstream.operators.operator import Operator
 
 #: Instructions that load a column, whose index is their first operand.
-_LOADS = ("col_i64", "col_f64", "col_bool", "col_view", "len_list")
+_LOADS = ("col_i64", "col_f64", "col_bool", "col_view", "col_i128", "len_list")
 
 
 @dataclass(frozen=True, eq=False)

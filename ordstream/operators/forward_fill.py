@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.ground.types import column_index, is_binary, is_fixed_number, is_string, unique_names
+from ordstream.ground.types import column_index, is_binary, is_fixed_number, is_string, is_wide, unique_names
 from ordstream.operators.arguments import column_names, flat
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
@@ -45,6 +45,7 @@ class ForwardFill(Operator):
             field = site.schema.field(index)
             if not (
                 is_fixed_number(field.type)
+                or is_wide(field.type)
                 or pat.is_boolean(field.type)
                 or is_string(field.type)
                 or is_binary(field.type)

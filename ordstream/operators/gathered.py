@@ -2,9 +2,9 @@
 
 Per key, or per window, they keep: `count_distinct` each distinct value; `median` and `quantile` each value;
 `collect(n)` the last n values; `arg_min`, `arg_max` one value and what decides; `first`, `last`, `min` and
-`max` of strings and bytes one value. In a window per row (`rolling`, `rows`) all of them keep the values of
-the window. They are exact; in `scan` and `aggregate`, which forget nothing, `count_distinct` and quantiles
-grow with the stream.
+`max` of strings, bytes and decimals of over 18 digits one value. In a window per row (`rolling`, `rows`)
+all of them keep the values of the window. They are exact; in `scan` and `aggregate`, which forget nothing,
+`count_distinct` and quantiles grow with the stream.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ordstream.errors import SchemaError
 from ordstream.expressions.bound import maximum, minimum
 from ordstream.ground.types import (
     is_binary,
-    is_counted,
     is_fixed_number,
     is_string,
     is_temporal,
+    is_wide,
     physical_type,
 )
 from ordstream.reference.base import sort_key
@@ -31,19 +31,19 @@ from ordstream.reference.base import sort_key
 #: Always gathered.
 GATHERED = frozenset({"count_distinct", "median", "quantile", "collect", "arg_min", "arg_max"})
 
-#: Gathered where their values are strings or bytes.
+#: Gathered where their values have their bytes apart.
 OF_TEXT = frozenset({"first", "last", "min", "max"})
 
 Item = tuple[Any, Any]
 
 
-def is_text(type_: pa.DataType | None) -> bool:
-    """String or binary."""
-    return type_ is not None and (is_string(type_) or is_binary(type_))
+def is_apart(type_: pa.DataType | None) -> bool:
+    """String, binary, or decimal of over 18 digits: a value has its bytes apart."""
+    return type_ is not None and (is_string(type_) or is_binary(type_) or is_wide(type_))
 
 
 def is_gathered(function: str, text: bool) -> bool:
-    """Whether an aggregation keeps values; `text`: of strings or bytes."""
+    """Whether an aggregation keeps values; `text`: of values with their bytes apart."""
     return function in GATHERED or (text and function in OF_TEXT)
 
 
@@ -60,14 +60,13 @@ def gathered_type(function: str, field: pa.Field, by: pa.Field | None, where: st
         if physical_type(one.type, one.name).vm is None:
             raise SchemaError(f"{where}: {function}: {one.name!r} can't be compared, it is {one.type}")
     if function in ("median", "quantile"):
-        if not is_fixed_number(type_) or is_temporal(type_) or is_counted(type_):
+        if not is_fixed_number(type_) or is_temporal(type_) or pat.is_decimal(type_):
             raise SchemaError(wrong)
         return pa.float64()
     if function == "collect":
-        if is_text(type_):
-            raise SchemaError(f"{wrong}: lists of strings can't be carried; use od.last, or od.arg_max")
-        if is_counted(type_):
-            raise SchemaError(f"{wrong}: lists of decimals can't be carried; use od.last, or od.arg_max")
+        if is_apart(type_) or pat.is_decimal(type_):
+            kind = "decimals" if pat.is_decimal(type_) else "strings"
+            raise SchemaError(f"{wrong}: lists of {kind} can't be carried; use od.last, or od.arg_max")
         return pa.list_(type_)
     return pa.int64() if function == "count_distinct" else type_
 

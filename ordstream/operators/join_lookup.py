@@ -13,7 +13,6 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.types import (
     column_index,
     is_binary,
-    is_counted,
     is_list,
     is_string,
     physical_type,
@@ -227,7 +226,7 @@ def key_as(array: pa.Array, left: pa.Field, name: str, where: str) -> pa.Array:
     if all(map(pat.is_timestamp, both)) and left.type.unit == array.type.unit:
         if (left.type.tz is None) == (array.type.tz is None):  # instants, or readings, in one unit
             return array.cast(left.type)
-    elif all(map(pat.is_integer, both)) or all(map(is_counted, both)):
+    elif all(map(pat.is_integer, both)) or all(map(pat.is_decimal128, both)):
         try:
             return array.cast(left.type)
         except pa.ArrowInvalid:

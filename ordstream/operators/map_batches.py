@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from ordstream.errors import PlanError
-from ordstream.ground.types import fit_array, from_storage, is_counted, storage_values
+from ordstream.ground.types import fit_array, from_storage, storage_values
 from ordstream.operators.error_policy import batches_again
 from ordstream.operators.functions import FunctionReference, FunctionText, declared_output, python_only
 from ordstream.operators.operator import Site
@@ -92,5 +93,5 @@ class MapBatchesReference(FunctionReference):
             array = fit_array(columns[field.name], field.type, field.name)
             if len(array) != 1:
                 raise ValueError(f"column {field.name!r} has {len(array)} values for 1 row")
-            values += array.to_pylist() if is_counted(field.type) else storage_values(array)
+            values += array.to_pylist() if pat.is_decimal128(field.type) else storage_values(array)
         return [self.fitted(values)]

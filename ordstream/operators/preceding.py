@@ -13,7 +13,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Expr
 from ordstream.ground.duration import Duration, time_span
-from ordstream.ground.types import column_index, is_fixed_number
+from ordstream.ground.types import column_index, is_fixed_number, with_fewer_digits
 from ordstream.operators.arguments import (
     Columns,
     columns_of,
@@ -91,6 +91,7 @@ class Preceding(Operator):
                 column = schema.names[index]
                 raise SchemaError(
                     f"{name}: {column!r} must be a number, bool, date or time to be kept, it is {field.type}"
+                    + with_fewer_digits(field.type, column)
                 )
         if not kept:
             raise PlanError(f"{name}: at least one column of the preceding tuples is needed")

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import maximum, minimum
-from ordstream.ground.types import INT64_MAX, INT64_MIN, column_index, is_counted
+from ordstream.ground.types import INT64_MAX, column_index, is_wide, with_fewer_digits
 from ordstream.operators.aggregation import (
     Aggregation,
     BoundAggregation,
@@ -24,7 +24,7 @@ from ordstream.operators.aggregation import (
 )
 from ordstream.operators.arguments import given
 from ordstream.operators.clocks import Clock, clock_at
-from ordstream.operators.gathered import decides, gathered_value, is_text
+from ordstream.operators.gathered import decides, gathered_value, is_apart
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import gathered_field, state_rows
 from ordstream.operators.window_kinds import BoundWindow, WindowKind
@@ -72,6 +72,13 @@ class Rolling(Operator):
         fields, aggregates = bound_aggregations(named, keywords, schema, where)
         if not fields:
             raise PlanError(f"{where}: at least one aggregation is needed, such as total=od.sum('x')")
+        for one in aggregates:
+            field = None if one.column is None or not one.digits else schema.field(one.column)
+            if field is not None and is_wide(field.type):
+                refused = (
+                    f"{where}: {one.function}({field.name!r}) in a window of each row is not defined for "
+                )
+                raise SchemaError(f"{refused}{field.type}{with_fewer_digits(field.type, field.name)}")
         return cls(
             **site.fields(site.behind_input(fields)),
             window=window,
@@ -108,7 +115,7 @@ class Rolling(Operator):
         objects = [
             gathered_field(name)
             for name, a in zip(names, self.aggregates, strict=True)
-            if a.column is not None and a.gathered(is_text(self.input.field(a.column).type))
+            if a.column is not None and a.gathered(is_apart(self.input.field(a.column).type))
         ]
         return state_rows(self, [*counts, *times, *lists, *objects])
 
@@ -253,13 +260,14 @@ class RollingReference(Keyed):
             None if a.column is None else operator.input.field(a.column).type for a in operator.aggregates
         ]
         self.functions = [a.function for a in operator.aggregates]
-        self.gathered = [a.gathered(is_text(t)) for a, t in zip(operator.aggregates, types, strict=True)]
+        self.gathered = [a.gathered(is_apart(t)) for a, t in zip(operator.aggregates, types, strict=True)]
         self.exact = [
             a.function == "count"
-            or (a.function in ("sum", "mean") and (pat.is_integer(type_) or is_counted(type_)))
+            or (a.function in ("sum", "mean") and (pat.is_integer(type_) or pat.is_decimal(type_)))
             for a, type_ in zip(operator.aggregates, types, strict=True)
         ]
-        self.decimal = [type_ is not None and is_counted(type_) for type_ in types]
+        self.decimal = [type_ is not None and pat.is_decimal(type_) for type_ in types]
+        self.most = [10**a.digits if a.digits else 1 << 63 for a in operator.aggregates]
 
     def process(self, row: Row) -> list[Row]:
         operator = self.operator
@@ -278,8 +286,8 @@ class RollingReference(Keyed):
         after = self.advanced(state, time, values)
         shown = [self.value(after, j) for j in range(len(values))]
         for j, total in enumerate(shown):
-            if self.functions[j] == "sum" and self.exact[j] and not INT64_MIN <= total <= INT64_MAX:
-                raise OverflowError("int64 overflow in the sum of a window")
+            if self.functions[j] == "sum" and self.exact[j] and not -self.most[j] <= total < self.most[j]:
+                raise OverflowError("overflow in the sum of a window")
         self.states[key] = after
         return [(*row, *shown)]
 
@@ -327,8 +335,8 @@ class RollingReference(Keyed):
         total = sum(seen)
         if function == "sum":
             return total
-        if not INT64_MIN <= total <= INT64_MAX:
-            raise OverflowError("int64 overflow in the mean of a window")
+        if not -self.most[j] <= total < self.most[j]:
+            raise OverflowError("overflow in the mean of a window")
         if self.decimal[j]:
             return decimal_mean((total, len(seen)), self.operator.aggregates[j].places)
         return float(total) / float(len(seen)) if seen else None

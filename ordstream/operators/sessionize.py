@@ -21,7 +21,7 @@ from ordstream.operators.aggregation import (
     columns_of_aggregates,
 )
 from ordstream.operators.arguments import Columns, named_columns, nonempty
-from ordstream.operators.gathered import is_text
+from ordstream.operators.gathered import is_apart
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import accumulator_fields, state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
@@ -91,7 +91,7 @@ class Sessionize(Operator):
             indexes.append(index)
         more, aggregates = bound_aggregations((), aggregate or {}, schema, where)
         for bound in aggregates:
-            if bound.column is not None and bound.gathered(is_text(schema.field(bound.column).type)):
+            if bound.column is not None and bound.gathered(is_apart(schema.field(bound.column).type)):
                 raise PlanError(
                     f"{where}: {bound.function} keeps values, which sessionize does not do: use "
                     ".window(od.session(...), time=...).aggregate(...)"

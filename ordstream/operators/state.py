@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.operators.aggregation import BoundAggregation, arguments_of
 from ordstream.operators.arguments import where_text
-from ordstream.operators.gathered import is_text
+from ordstream.operators.gathered import is_apart
 from ordstream.operators.operator import AdaptState, Operator
 
 
@@ -38,11 +38,13 @@ def accumulator_fields(operator: Operator, aggregates: Sequence[BoundAggregation
     fields = []
     for name, aggregate in zip(names, aggregates, strict=True):
         function, column = aggregate.function, aggregate.column
-        if column is not None and aggregate.gathered(is_text(operator.input.field(column).type)):
+        if column is not None and aggregate.gathered(is_apart(operator.input.field(column).type)):
             fields.append(gathered_field(name))
             continue
         type_ = pa.int64() if column is None else operator.input.field(column).type
         sums = pa.float64() if pat.is_floating(type_) else pa.int64()
+        if aggregate.digits:
+            sums = pa.decimal128(aggregate.digits, type_.scale)
         if function == "mean":
             fields += [pa.field(f"{name}.sum", sums), pa.field(f"{name}.count", pa.int64())]
         elif function in ("var", "std"):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.ground.types import column_index, is_fixed_number, is_temporal
+from ordstream.ground.types import column_index, is_fixed_number, is_temporal, with_fewer_digits
 from ordstream.operators.arguments import column_names, emission, key_columns, nonempty, positive_int
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
@@ -64,10 +64,10 @@ class TopK(Operator):
         k = positive_int(k, f"{where}: k")
         emission(emit, ("updates", "final"), where)
         by_index = column_index(schema, by, where)
-        if not is_fixed_number(schema.field(by_index).type):
-            raise SchemaError(
-                f"{where}: {by!r} must be a number, date or time, it is {schema.field(by_index).type}"
-            )
+        type_ = schema.field(by_index).type
+        if not is_fixed_number(type_):
+            advice = with_fewer_digits(type_, by)
+            raise SchemaError(f"{where}: {by!r} must be a number, date or time, it is {type_}{advice}")
         window_index = None if window is None else column_index(schema, window, where)
         if window_index is not None:
             type_ = schema.field(window_index).type

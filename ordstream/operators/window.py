@@ -22,7 +22,7 @@ from ordstream.operators.aggregation import (
 )
 from ordstream.operators.arguments import emission
 from ordstream.operators.clocks import Clock, clock_at, clock_text
-from ordstream.operators.gathered import is_text
+from ordstream.operators.gathered import is_apart
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import accumulator_fields, gathered_field, state_rows
 from ordstream.operators.window_kinds import BoundWindow, WindowKind
@@ -142,7 +142,7 @@ class Window(Operator):
     def _gathered(self) -> list[bool]:
         """Of each aggregation whether it keeps values."""
         return [
-            a.column is not None and a.gathered(is_text(self.input.field(a.column).type))
+            a.column is not None and a.gathered(is_apart(self.input.field(a.column).type))
             for a in self.aggregates
         ]
 

@@ -12,7 +12,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.expr import Expr, col
-from ordstream.ground.types import column_index, is_fixed_number, is_temporal
+from ordstream.ground.types import column_index, is_fixed_number, is_temporal, is_wide
 from ordstream.operators.aggregation import Aggregation, count, max, mean, min, sum
 from ordstream.operators.arguments import column_name
 from ordstream.operators.error_policy import OnError
@@ -100,7 +100,7 @@ class RunningOperators:
         there: Expr = col(before)
         if is_temporal(field.type):
             here, there = here.cast(pa.int64()), there.cast(pa.int64())  # type: ignore[assignment]
-        elif not is_fixed_number(field.type):
+        elif not (is_fixed_number(field.type) or is_wide(field.type)):
             raise SchemaError(
                 f"{site.name}: {field.name!r} must be a number, date or time, it is {field.type}"
             )

@@ -101,6 +101,10 @@ class Choice:
         """
         return self.balancer is None and self.learns(nodes) and self.given.variant != "pkg"
 
+    def may_be_sparks(self, nodes: int) -> bool:
+        """Its map can be one of Spark's hash (`hashed_map`), which Spark itself looks up."""
+        return self.may_be_hash(nodes) and not self.given.guaranteed
+
     def key_map(self, nodes: int) -> Any:
         """The frozen grouping of a keyed fragment, where nothing has to be learnt."""
         if isinstance(self.given, SplitKeyMap):
@@ -147,6 +151,8 @@ class Choice:
                 "previous": "learnt from the job before" if known else "not learnt yet: buckets in turn",
             }[source]
             kind = {"dkg": "DKG", "wosim": "DKG_WOSIM", "pkg": "DKG_PKG"}[given.variant]
+            if self.may_be_sparks(nodes):
+                learnt = f"learnt from all rows where Spark hashes keys itself, else {learnt[12:]}"
             if self.may_be_hash(nodes):
                 learnt += "; by hash where that spreads them as evenly"
             if self.measured:
@@ -550,20 +556,21 @@ def learnt_keys(
 
 
 def hash_is_as_good(
-    choice: Choice, learner: DKGLearner, by_hash: npt.NDArray[np.int64], nodes: int, kept: str
+    choice: Choice, loads: npt.NDArray[Any], by_hash: npt.NDArray[Any], rows: int, kept: str
 ) -> bool:
-    """Whether the largest load by hash is within `WORTH` of that by the map: the map is not worth the
-    pass through Python that rows then make. Says so in the log.
+    """Whether the largest load by hash is within `WORTH` of that by the map, which is then not worth its
+    price. Says so in the log. `loads`, `by_hash`: of each node, in rows learnt from; `rows`: how many those
+    were (0: nothing is known, and the map is taken).
     """
-    if not choice.may_be_hash(nodes) or not learner.learnt:
+    nodes = len(loads)
+    if not choice.may_be_hash(nodes) or not rows:
         return False
-    mean = learner.learnt / nodes
-    mine, other = float(learner.loads().max()) / mean, float(by_hash.max()) / mean
+    mine, other = float(loads.max()) * nodes / rows, float(by_hash.max()) * nodes / rows
     good = other <= mine * WORTH
     LOG.info(
         "%s: rows go by %s; of the %s rows learnt from the fullest of %d nodes has %.2f times the mean by "
         "hash, %.2f times by DKG's map",
-        choice.operator, kept if good else "DKG's map", f"{learner.learnt:,}", nodes, other, mine,
+        choice.operator, kept if good else "DKG's map", f"{rows:,}", nodes, other, mine,
     )  # fmt: skip
     return good
 

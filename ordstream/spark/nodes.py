@@ -76,12 +76,14 @@ from ordstream.spark.grouping import (
     scheduled,
     with_costs,
 )
+from ordstream.spark.hashed_map import HashedMap, learn
 from ordstream.spark.late_reports import in_tasks
 from ordstream.spark.layout import Layout
 from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
 from ordstream.spark.schemas import spark_schema
 
+HASH_KEPT = "a hash of the key, as before"  # for the log
 # Consecutive rows that go to one node where the source's rows are spread by no key.
 BLOCK_ROWS = 1_024
 
@@ -235,6 +237,8 @@ class Job:
         What POSG learnt from a first slice.
     marks : Marks or None
         Of the clock, where the run has one.
+    by_map : HashedMap or None
+        Of the first key, where Spark sends the rows and its hash alone spreads them worse.
     """
 
     fragments: tuple[Fragment, ...]
@@ -250,12 +254,15 @@ class Job:
     groupings: dict[int, Any] = field(default_factory=dict)
     times: ExecutionTimes | None = None
     marks: Marks | None = None
+    by_map: HashedMap | None = None
 
     def decide(self, carried: Carried, presorted: bool) -> None:
         """Settle how rows go to their nodes: where that is to be learnt, by jobs of their own."""
         nodes, choices = self.layout.nodes, self.choices
         hashed = len(self.fragments) > 1 and not self.fragments[0].operators
         hashed = hashed and _hashes_alike(carried.as_it_is(), self.fragments[1])
+        if hashed and set(choices) == {1} and choices[1].may_be_sparks(nodes):
+            self.by_map = self.learn_in_spark(carried, choices.pop(1))
         for number in range(2, len(self.fragments) + 1):
             choice = choices.get(number - 1)
             if choice is None:
@@ -265,7 +272,8 @@ class Job:
                 learner, by_hash = self.learn(number, sample, carried, presorted, hashed and number == 2)
                 if choice.balancer is not None:
                     choice.balancer._learnt(choice.operator, learner)
-                if hash_is_as_good(choice, learner, by_hash, nodes, "a hash of the key, as before"):
+                known = learner.loads() if choice.may_be_hash(nodes) and learner.learnt else by_hash
+                if hash_is_as_good(choice, known, by_hash, learner.learnt, HASH_KEPT):
                     del choices[number - 1]
                     continue
                 self.groupings[number] = learner.build()
@@ -274,6 +282,18 @@ class Job:
         self.direct = hashed and not choices
         if 0 in choices and choices[0].learns_times():
             self.learn_times(carried)
+
+    def learn_in_spark(self, carried: Carried, choice: Choice) -> HashedMap | None:
+        """DKG's map for the first key, where Spark sends the rows; None: its hash alone is as good."""
+        learnt = learn(carried.as_it_is(), _hash(self.fragments[1]), choice.given, self.layout.nodes)
+        good = hash_is_as_good(choice, learnt.loads, learnt.by_hash, learnt.rows, HASH_KEPT)
+        return None if good else learnt.by_map
+
+    def node_of(self, fragment: Fragment) -> Column:
+        """The node of each row of the first keyed fragment, where Spark sends the rows."""
+        if self.by_map is not None and fragment.key:
+            return self.by_map.node(_hash(fragment))
+        return _node(fragment, self.layout.nodes)
 
     @property
     def moves(self) -> bool:
@@ -304,7 +324,7 @@ class Job:
             return self.through(placed(carried, presorted), len(fragments), leaves="rows")
         rows, by = carried.with_keys()
         alone = replace(self, fragments=short, direct=True)
-        rows = rows.repartitionById(nodes, _node(short[1], nodes))
+        rows = rows.repartitionById(nodes, self.node_of(short[1]))
         rows = carried.sorted_inside(rows, by).select(*carried.columns)
         return alone.in_nodes(rows, 2, None, "rows")
 
@@ -415,7 +435,7 @@ class Job:
         fragment, nodes = self.fragments[number - 1], self.layout.nodes
         if number > 1:
             if number == 2 and self.direct:
-                there = rows.repartitionById(fragment.nodes(nodes), _node(fragment, nodes))
+                there = rows.repartitionById(fragment.nodes(nodes), self.node_of(fragment))
                 return there.sortWithinPartitions(SERIAL)
             there = rows.repartitionById(fragment.nodes(nodes), F.col(NODE)).drop(NODE)
             return sorted_inside(there, _by_place(there), LongType())
@@ -474,8 +494,12 @@ def _node(fragment: Fragment, nodes: int) -> Column:
     """The node of each row of a keyed fragment, by Spark's hash of the key."""
     if not fragment.key or nodes == 1:
         return F.lit(0)
-    key = [F.col(carried_name(index)) for index in fragment.key]
-    return F.pmod(F.xxhash64(*key), F.lit(nodes)).cast("int")
+    return F.pmod(_hash(fragment), F.lit(nodes)).cast("int")
+
+
+def _hash(fragment: Fragment) -> Column:
+    """Spark's hash of each row's key."""
+    return F.xxhash64(*(F.col(carried_name(index)) for index in fragment.key or ()))
 
 
 def _front_in_nodes(fragments: Sequence[Fragment]) -> tuple[Fragment, ...] | None:

@@ -63,7 +63,7 @@ def state_dtype(schema: pa.Schema, where: str = "compiled process") -> np.dtype[
     formats = []
     for column in schema:
         physical = physical_type(column.type, column.name)
-        if physical.vm is None or physical.vm == "view":
+        if physical.name not in _STATE_FORMATS:
             raise SchemaError(
                 f"{where}: the state of a compiled function can't hold {column.name!r}: {column.type}; "
                 "numbers can"

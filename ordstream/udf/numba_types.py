@@ -87,14 +87,12 @@ class Slot:
         elif self.code == "list":
             self.memory = self.value = ViewType("list", Slot(name, physical.element))
         else:
-            self.memory = self.value = ViewType("fixed16", None)
+            self.memory = self.value = ViewType("wide", None)
 
     def load(self, context: Any, builder: Any, pointer: Any) -> Any:
         """LLVM value of type `self.value`, from an i8* into memory."""
         memory = context.get_value_type(self.memory)
-        raw = builder.load(
-            builder.bitcast(pointer, memory.as_pointer()), align=1 if self.code == "fixed16" else None
-        )
+        raw = builder.load(builder.bitcast(pointer, memory.as_pointer()))
         if self.code == "bool":
             return builder.icmp_unsigned("!=", raw, raw.type(0))
         if self.code == "f32":
@@ -142,7 +140,7 @@ def _raise_if(context: Any, builder: Any, condition: Any, text: str) -> None:
 
 
 class ViewType(types.Type):
-    """Bytes or list elements that lie elsewhere: {data, size}. Decimals, 16 opaque bytes, too."""
+    """Bytes or list elements that lie elsewhere: {data, size}. So do decimals of over 18 digits, opaque."""
 
     def __init__(self, kind: str, element: Any) -> None:
         self.kind = kind
@@ -183,7 +181,7 @@ def _count_characters(typing: Any, view: Any) -> Any:
 @overload(len)
 def _view_len(view):  # Numba compares this signature with the lambda's
     bare = plain(view)
-    if isinstance(bare, ViewType) and bare.kind != "fixed16":
+    if isinstance(bare, ViewType) and bare.kind != "wide":
         return lambda view: _count_characters(view)
     return None
 

@@ -106,6 +106,17 @@ class Expressions:
             return f"{self.float(depth - 1)}.{name}()"
         return self.any_of(self.float, kind, depth, ("+", "-", "*", "/", "//", "%", "**"))
 
+    def decimal(self, depth: int = 2) -> str:
+        """Of a decimal column, of few digits or many; there is one."""
+        names = named(self.schema, pat.is_decimal)
+        kind = self.pick(["column", "binary", "unary", "if", "coalesce"] if depth else ["column"])
+        if kind == "column":
+            return column_text(self.pick(names))
+        if kind == "binary" and self.draw(st.booleans()):
+            other = self.pick(("Decimal('-0.25')", "Decimal('12345678901234567890')", "3", self.integer(0)))
+            return f"({self.decimal(depth - 1)} {self.pick('+-*')} {other})"
+        return self.any_of(self.decimal, kind, depth, ("+", "-", "*"))
+
     def any_of(self, same: Any, kind: str, depth: int, symbols: tuple[str, ...]) -> str:
         a = same(depth - 1)
         if kind == "unary":
@@ -145,7 +156,8 @@ class Expressions:
             column = column_text(self.pick(named(self.schema, is_temporal)))
             return f"({column} {symbol} {self.draw(st.integers(-5, 40))})"
         if kind == "compare":
-            same = self.pick((self.integer, self.float))
+            decimals = (self.decimal,) * bool(named(self.schema, pat.is_decimal))
+            same = self.pick((self.integer, self.float, *decimals, *decimals))
             return f"({same(max(depth - 1, 0))} {symbol} {same(max(depth - 1, 0))})"
         if kind == "isin":
             if self.draw(st.booleans()):
@@ -160,7 +172,8 @@ class Expressions:
         return f"({self.boolean(depth - 1)} {self.pick(('&', '|'))} {self.boolean(depth - 1)})"
 
     def any(self, depth: int = 2) -> str:
-        return self.pick((self.integer, self.float, self.boolean))(depth)
+        decimals = (self.decimal,) * bool(named(self.schema, pat.is_decimal))
+        return self.pick((self.integer, self.float, self.boolean, *decimals))(depth)
 
     def column(self) -> str:
         """An expression of any kind, perhaps with a narrowing cast around it."""

@@ -38,6 +38,7 @@ TYPES: tuple[pa.DataType, ...] = (
     ),
     *(pa.timestamp("us"), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ms", "Europe/Rome")),
     *(pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.duration("ms"), pa.decimal128(12, 2)),
+    pa.decimal128(30, 3),
     *(pa.list_(pa.int64()), pa.list_(pa.float64()), pa.list_(pa.int8()), pa.list_(pa.bool_())),
     *(pa.list_(pa.timestamp("ms")), pa.list_(pa.uint16()), pa.large_string(), pa.large_list(pa.int32())),
 )

@@ -10,7 +10,7 @@ from property.drawn_options import can_be_time, settled
 
 from ordstream.errors import PlanError
 from ordstream.ground.types import physical_type
-from ordstream.operators.gathered import is_text
+from ordstream.operators.gathered import is_apart
 from ordstream.plan.clock import clock_of
 
 KINDS = (
@@ -57,7 +57,7 @@ class Windows:
         if key is None:
             return
         calls = ", ".join(
-            f"{call}.alias({name!r})" for name, call in self.aggregations(set(self.schema.names))
+            f"{call}.alias({name!r})" for name, call in self.aggregations(set(self.schema.names), wide=False)
         )
         window = f"{key}.window(od.rows({self.pick((1, 2, 7))}))"
         if times and self.pick((0, 1, 1)):
@@ -93,7 +93,7 @@ def gathered_calls(schema: Any) -> list[tuple[str, str]]:
     """(function, arguments) of aggregations that keep values."""
     numbers = named(schema, plain_number)
     compared = named(schema, lambda t: physical_type(t, "").vm is not None)
-    texts = named(schema, is_text)
+    texts = named(schema, is_apart)
     listed = [name for name in compared if name not in texts and not pat.is_decimal(schema.field(name).type)]
     calls = [("count_distinct", repr(name)) for name in compared]
     calls += [(end, repr(name)) for name in texts for end in ("first", "last", "min", "max")]

@@ -25,8 +25,7 @@ from property import functions
 from property.drawn_expressions import Expressions, named, plain_number
 from property.drawn_joins import Joins, table_for
 from property.drawn_options import can_be_time, options
-from property.drawn_rows import RAISES as _RAISES
-from property.drawn_rows import RowOperators
+from property.drawn_rows import RAISES, RowOperators
 from property.drawn_values import batches, schemas, tables
 from property.drawn_windows import Windows, agreed, gathered_calls
 
@@ -234,15 +233,15 @@ class Chain(Windows, RowOperators, Joins):
         else:
             self.add(f"{key}.aggregate({calls}, emit={self.pick(('updates', 'final'))!r}{self.policy()})")
 
-    def aggregations(self, taken: set[str], gathers: bool = True) -> list[tuple[str, str]]:
-        """(name, aggregation), some with a condition; `gathers`: also such as keep values."""
+    def aggregations(self, taken: set[str], gathers: bool = True, wide: bool = True) -> list[Any]:
+        """(name, aggregation), some with a condition; `gathers`, `wide`: lists and wide sums among them."""
         numbers = named(self.schema, plain_number)
         ordered = named(self.schema, is_fixed_number)
         single = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
         countable = named(self.schema, lambda t: not is_list(t))
         calls = [("count", ""), *(("count", repr(n)) for n in countable)]
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
-        decimals = named(self.schema, is_counted)
+        decimals = named(self.schema, lambda t: pat.is_decimal(t) and (wide or is_counted(t)))
         calls += [(function, repr(n)) for n in decimals for function in ("sum", "mean")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
@@ -392,14 +391,14 @@ class Chain(Windows, RowOperators, Joins):
         key = self.keyed()
         if key is None:
             return
-        raises, flush = self.raises(), self.draw(_RAISES)
+        raises, flush = self.raises(), self.draw(RAISES)
         kind = self.pick(("declared", "declared", "undeclared", "codec"))
         if kind == "declared":
             function = f"f.folds({self.pick((1, 3))}, {raises})"
             state = "state={'n': int, 'last': str, 'total': float}"
             schema = "{'n': int, 'last': str, 'total': float}"
             hooks = self.pick(("", f", on_flush=f.folds_flush({flush})"))
-            hooks += self.pick(("", f", on_time=f.folds_time({self.draw(_RAISES)})"))
+            hooks += self.pick(("", f", on_time=f.folds_time({self.draw(RAISES)})"))
         elif kind == "undeclared":
             function, schema = f"f.collects({raises})", "{'n': int, 'seen': pa.list_(pa.int64())}"
             state = self.pick(("init=f.make_namespace", "state=None"))

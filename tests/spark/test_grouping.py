@@ -311,7 +311,7 @@ def test_jobs_built_before_the_first_one_runs_all_count(spark):
 def test_where_hash_is_as_good_it_is_kept_and_the_log_says_so(spark, caplog):
     caplog.set_level("INFO", "ordstream.spark.grouping")
     even = pa.table({"ts": range(6_000), "key": [n * 7_919 % 2_003 for n in range(6_000)]})
-    spread = {}
+    spread, jobs = {}, {}
     for name, table in (("even", even), ("skewed", skewed(6_000).select(["ts", "key"]))):
         pipeline, frame = (
             od.Pipeline(table.schema).key_by("key").scan(seen=od.count(), name="seen"),
@@ -319,10 +319,16 @@ def test_where_hash_is_as_good_it_is_kept_and_the_log_says_so(spark, caplog):
         )
         for grouping in ("hash", "dkg"):
             channel = Channel()
+            spark.sparkContext.setJobGroup(f"{name} {grouping}", "")
             found = apply(pipeline, frame, order_by="ts", nodes=4, grouping=grouping, report=channel)
             assert rows_of(found.toArrow()) == rows_of(run_serial(pipeline, table).table)
             spread[name, grouping] = tuples_of(channel, 2)
+            group = spark.sparkContext.statusTracker().getJobIdsForGroup(f"{name} {grouping}")
+            jobs[name, grouping] = len(group)
+    # one query learns: its two stages are a job each
+    assert [jobs[name, "dkg"] - jobs[name, "hash"] for name in ("even", "skewed")] == [2, 2]
     assert spread["even", "dkg"] == spread["even", "hash"]
+    assert max(spread["skewed", "dkg"]) < max(spread["skewed", "hash"])
     assert spread["skewed", "dkg"] != spread["skewed", "hash"]
     said = [record.getMessage() for record in caplog.records]
     assert [line.split(";")[0] for line in said] == [

@@ -310,7 +310,8 @@ def test_an_error_in_the_user_s_code_shows_file_and_line(spark):
 # ---------------------------------------------------------------------------------------------- decimals
 
 
-def test_decimals_are_summed_compared_and_keys_as_in_spark_sql(spark):
+@pytest.mark.parametrize(("key", "value"), [("18,3", "9,2"), ("22,3", "12,2"), ("38,5", "30,4")])
+def test_decimals_are_summed_compared_and_keys_as_in_spark_sql(spark, key, value):
     rows = [
         (
             n,
@@ -319,7 +320,7 @@ def test_decimals_are_summed_compared_and_keys_as_in_spark_sql(spark):
         )
         for n in range(200)
     ]
-    frame = spark.createDataFrame(rows, "n long, k decimal(18,3), x decimal(9,2)")
+    frame = spark.createDataFrame(rows, f"n long, k decimal({key}), x decimal({value})")
     looked_at = od.Pipeline(frame).filter(od.col("x") < od.col("k") + Decimal("3.5"))
     pipeline = looked_at.key_by("k").aggregate(
         total=od.sum("x"), least=od.min("x"), most=od.max("x"), known=od.count("x"),

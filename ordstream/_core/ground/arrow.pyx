@@ -4,6 +4,9 @@ from libc.stdlib cimport calloc, free, malloc
 from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW
 from ordstream._core.ground.output_batch cimport Output, OutputColumn, output_free
 
+cdef extern from "decimal128.hpp" namespace "ord" nogil:
+    void decimal_decode(const char* value, char* to)
+
 import pyarrow as pa
 
 
@@ -92,10 +95,31 @@ cdef uint8_t* widen(const int64_t* units, int64_t n) noexcept nogil:
     return <uint8_t*> out
 
 
+cdef uint8_t* decoded(const int32_t* offsets, const char* heap, int64_t n) noexcept nogil:
+    """Decimals of over 18 digits, bytes here, as those of Arrow; NULL: no memory."""
+    cdef char* out = <char*> calloc(n + 4, 16)
+    cdef int64_t i
+    if out != NULL:
+        for i in range(n):
+            if offsets[i + 1] - offsets[i] == 16:            # else a null
+                decimal_decode(heap + offsets[i], out + 16 * i)
+    return <uint8_t*> out
+
+
+cdef bint converted(Exported* e, ArrowArray* a, uint8_t* values) noexcept nogil:
+    """Make converted values those of an array, and the export's to free. False: no memory for them."""
+    if values == NULL:
+        return False
+    e.bitmaps[e.nbitmaps] = values
+    e.nbitmaps += 1
+    a.buffers[1] = values
+    return True
+
+
 cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogil:
     """Arrow struct array over the buffers of `o`, which it owns from now on, without lent columns; NULL: no
     memory (o is kept). `decimals`: 1 for each column that is handed over and is a decimal, or a list of
-    these, in 64 bits here."""
+    these, in 64 bits or in bytes here."""
     cdef ArrowArray* top
     cdef ArrowArray* a
     cdef ArrowArray* ch
@@ -126,13 +150,9 @@ cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogi
             ch = make_array(oc.child_rows, 0, 3 if o.layout.element[j] == PT_VIEW else 2, 0)
             a.children[0] = ch
             ch.buffers[1] = oc.child.data
-            if decimals[place] and oc.child_rows:
-                bits = widen(<const int64_t*> oc.child.data, oc.child_rows)
-                if bits == NULL:
-                    return NULL
-                e.bitmaps[e.nbitmaps] = bits
-                e.nbitmaps += 1
-                ch.buffers[1] = bits
+            if decimals[place] and oc.child_rows and not converted(
+                    e, ch, widen(<const int64_t*> oc.child.data, oc.child_rows)):
+                return NULL
             if o.layout.element[j] == PT_VIEW:
                 ch.buffers[2] = oc.child.heap
             elif o.layout.element[j] == PT_BOOL:
@@ -141,6 +161,10 @@ cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogi
                 e.nbitmaps += 1
                 ch.buffers[1] = bits
             a.buffers[1] = oc.data
+        elif o.layout.type[j] == PT_VIEW and decimals[place]:
+            a = make_array(o.rows, 0, 2, 0)
+            if o.rows and not converted(e, a, decoded(<const int32_t*> oc.data, oc.heap, o.rows)):
+                return NULL
         elif o.layout.type[j] == PT_VIEW:
             a = make_array(o.rows, 0, 3, 0)
             a.buffers[1] = oc.data
@@ -154,13 +178,8 @@ cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogi
         else:
             a = make_array(o.rows, 0, 2, 0)
             a.buffers[1] = oc.data
-            if decimals[place] and o.rows:
-                bits = widen(<const int64_t*> oc.data, o.rows)
-                if bits == NULL:
-                    return NULL
-                e.bitmaps[e.nbitmaps] = bits
-                e.nbitmaps += 1
-                a.buffers[1] = bits
+            if decimals[place] and o.rows and not converted(e, a, widen(<const int64_t*> oc.data, o.rows)):
+                return NULL
         top.children[place] = a
         place += 1
         if oc.valid != NULL:
@@ -177,14 +196,14 @@ cdef dict known_decimals = {}  # id of a schema: the schema, and which of its co
 
 
 cdef bytes decimals_of(object schema):
-    """For each column 1 where it is a decimal, or a list of these, that the core has in 64 bits."""
+    """For each column 1 where it is a decimal that the core has otherwise than Arrow, or a list of these."""
     found = known_decimals.get(id(schema))
     if found is not None and found[0] is schema:
         return found[1]
     import pyarrow.types as pt
 
-    types = [t.value_type if pt.is_list(t) else t for t in schema.types]
-    marks = bytes([pt.is_decimal128(t) and t.precision <= 19 for t in types])
+    marks = bytes([
+        pt.is_decimal128(t) or (pt.is_list(t) and pt.is_decimal128(t.value_type)) for t in schema.types])
     if len(known_decimals) >= 64:
         known_decimals.clear()
     known_decimals[id(schema)] = schema, marks

@@ -438,8 +438,8 @@ def physical_type(t):
     if (pt.is_string(t) or pt.is_large_string(t) or pt.is_binary(t) or pt.is_large_binary(t)
             or str(t) in ("string_view", "binary_view")):
         return PT_VIEW, -1
-    if pt.is_decimal128(t):  # ordstream/ground/types.py, is_counted
-        return (PT_I64 if t.precision <= 19 else PT_FIXED16), -1
+    if pt.is_decimal128(t):  # ordstream/ground/types.py, is_counted and is_wide
+        return (PT_I64 if t.precision <= 18 else PT_VIEW), -1
     if pt.is_list(t) or pt.is_large_list(t):
         inner, deeper = physical_type(t.value_type)
         if deeper != -1 or inner == PT_LIST:

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.arrow_calls cimport OP_ARROW, arrow_call, ascii_case
 from ordstream._core.ground.chunk cimport (
-    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Worker, chunk_alloc, row_slot,
+    PT_BOOL, PT_F64, PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Worker, chunk_alloc, row_slot,
     scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.expression_code cimport (
@@ -35,6 +35,10 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void both_valid(uint8_t* r, const uint8_t* a, const uint8_t* b, int64_t n)
     int32_t narrow(int32_t* out, const int32_t* sel, const uint8_t* keep, const uint8_t* valid, int32_t n)
     int64_t first_bad(const uint8_t* bad, int64_t n)
+
+cdef extern from "decimal_ops.hpp" namespace "ord" nogil:
+    void store_decimals(void* data, const int32_t* sel, const void* values, int scalar, int64_t n,
+                        char* heap)
 
 cdef uint8_t[16] ZERO      # readable, never written: false, null, 0
 cdef uint8_t ONE = 1
@@ -100,9 +104,9 @@ cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, b
         load(v.data, op.type, data, e.sel, e.n)
         if op.type == PT_VIEW and valid != NULL:
             clear_null_views(<ByteView*> v.data, v.valid, e.n)
-    if op.unary != NULL:                                   # uint64: the same bits, checked; list: its length
+    if op.unary != NULL:              # uint64: the same bits, checked; list: its length; decimals: of bytes
         data = v.data
-        v.data = scratch_alloc(w, <int64_t> e.n * 8)
+        v.data = scratch_alloc(w, <int64_t> e.n * op.width)
         if v.data == NULL:
             return -1
         if op.unary(v.data, data, e.n) < 0:
@@ -446,9 +450,15 @@ cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, cons
     cdef int64_t size = c.slots
     cdef char* data = chunk_alloc(w, c, size * value.width)           # at least what the narrowed type needs
     cdef uint8_t* valid = NULL
+    cdef char* heap
     if data == NULL:
         return -1
-    if store(data, code.type, e.sel, value.data, value.scalar, e.n) < 0:
+    if code.type == PT_FIXED16:
+        heap = chunk_alloc(w, c, <int64_t> e.n * 16)
+        if heap == NULL:
+            return -1
+        store_decimals(data, e.sel, value.data, value.scalar, e.n, heap)
+    elif store(data, code.type, e.sel, value.data, value.scalar, e.n) < 0:
         if not is_null_scalar(value):
             if mark_begin(e, w) != 0:
                 return -1

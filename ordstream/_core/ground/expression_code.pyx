@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.arrow_calls cimport OP_ARROW
-from ordstream._core.ground.chunk cimport PT_I64, PT_LIST, PT_U64, PT_VIEW, LayoutOwner, View
+from ordstream._core.ground.chunk cimport PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, LayoutOwner, View
 from ordstream._core.ground.own_functions cimport find_part, find_text
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
@@ -21,8 +21,12 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     const BinaryEntry* find_binary(const char* name)
     const UnaryEntry* find_unary(const char* name)
 
-cdef dict STACK_WIDTH = {"i64": 8, "f64": 8, "bool": 1, "view": 16}
-cdef dict RESULT_WIDTH = {"i": 8, "f": 8, "b": 1, "v": 16}
+cdef extern from "decimal_ops.hpp" namespace "ord" nogil:
+    const BinaryEntry* find_decimal_binary(const char* name)
+    const UnaryEntry* find_decimal_unary(const char* name)
+
+cdef dict STACK_WIDTH = {"i64": 8, "f64": 8, "bool": 1, "view": 16, "i128": 16}
+cdef dict RESULT_WIDTH = {"i": 8, "f": 8, "b": 1, "v": 16, "d": 16}
 
 
 cdef int load_arrow(Instruction* op, str vm, call) except -1:
@@ -32,6 +36,25 @@ cdef int load_arrow(Instruction* op, str vm, call) except -1:
     op.type = PT_VIEW if call.takes_text else PT_I64
     op.size = call.case_step
     op.table = <const void*> <PyObject*> call
+    return 0
+
+
+cdef int load_column(Instruction* op, str vm, int32_t column, LayoutOwner layout) except -1:
+    """A column of the input; what its values need before they are on the stack."""
+    cdef const UnaryEntry* unary = NULL
+    if not 0 <= column < layout.layout.ncols:
+        raise ValueError(f"col_{vm}: no column {column}")
+    op.op = OP_COLUMN
+    op.column = column
+    op.type = layout.layout.type[column]
+    op.width = STACK_WIDTH[vm]
+    if op.type == PT_U64:
+        unary = find_unary(b"load_u64")
+    elif vm == "i128":
+        unary = find_decimal_unary(b"load_i128")
+    if unary != NULL:
+        op.unary = unary.run
+        op.mark1 = unary.mark
     return 0
 
 
@@ -57,7 +80,8 @@ cdef class CodeOwner:
         cdef int32_t depth = 0
         self.references = []
         self.code.n = <int32_t> len(program.code)
-        self.code.type = type
+        # the column is views of their 16 bytes, the values are 128-bit numbers
+        self.code.type = PT_FIXED16 if program.type == "i128" else type
         self.code.instructions = <Instruction*> calloc(self.code.n + 1, sizeof(Instruction))
         if self.code.instructions == NULL:
             raise MemoryError
@@ -81,16 +105,7 @@ cdef class CodeOwner:
         cdef bytes encoded = name.encode()
         kind, _, vm = name.rpartition("_")
         if kind == "col":
-            op.op = OP_COLUMN
-            op.column = operands[0]
-            if not 0 <= op.column < layout.layout.ncols:
-                raise ValueError(f"{name}: no column {op.column}")
-            op.type = layout.layout.type[op.column]
-            op.width = STACK_WIDTH[vm]
-            if op.type == PT_U64:
-                unary = find_unary(b"load_u64")
-                op.unary = unary.run
-                op.mark1 = unary.mark
+            load_column(op, vm, operands[0], layout)
             return 1
         if name == "len_list":
             op.op = OP_COLUMN
@@ -123,6 +138,8 @@ cdef class CodeOwner:
             self.load_table(op, name, operands)
             return 0
         binary = find_binary(encoded)
+        if binary == NULL:
+            binary = find_decimal_binary(encoded)
         if binary != NULL:
             op.op = OP_BINARY
             op.binary = binary.run
@@ -141,6 +158,8 @@ cdef class CodeOwner:
             return 0
         unary = find_unary(encoded)
         if unary == NULL:
+            unary = find_decimal_unary(encoded)
+        if unary == NULL:
             raise ValueError(f"unknown instruction {name!r}")
         op.unary = unary.run
         op.mark1 = unary.mark
@@ -158,6 +177,9 @@ cdef class CodeOwner:
         op.width = STACK_WIDTH[vm]
         if vm == "i64":
             op.constant[0] = value
+        elif vm == "i128":
+            op.constant[0] = (value & (2**64 - 1)) - (2**64 if value & 2**63 else 0)
+            op.constant[1] = value >> 64
         elif vm == "f64":
             real = value
             memcpy(op.constant, &real, 8)

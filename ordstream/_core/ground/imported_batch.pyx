@@ -9,6 +9,9 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.widths cimport WIDTHS
 
 
+cdef extern from "decimal128.hpp" namespace "ord" nogil:
+    void decimals_encode(const char* values, int64_t n, char* to)
+
 cdef extern from "output_memory.hpp" nogil:
     void* memory_take "ord_output_take"(size_t size)
     void memory_give "ord_output_give"(void* data, size_t most)
@@ -124,6 +127,7 @@ cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, 
     cdef const int32_t* o32
     cdef const int64_t* o64
     cdef const char* base
+    cdef char* heap
     cdef int64_t i
     cdef uint8_t* bytes
     if type == PT_BOOL:
@@ -133,6 +137,17 @@ cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, 
         if n:
             expand_bits(<const uint8_t*> a.buffers[1], start, n, bytes)
         out[0] = <char*> bytes
+    elif type == PT_VIEW and format[0] == c'd':
+        views = <View*> batch_alloc(b, n * 32 + 16)
+        if views == NULL:
+            return -1
+        heap = <char*> (views + n)
+        if n:
+            decimals_encode(<const char*> a.buffers[1] + 16 * start, n, heap)
+        for i in range(n):
+            views[i].data = heap + 16 * i
+            views[i].size = 16
+        out[0] = <char*> views
     elif type == PT_VIEW:
         views = <View*> batch_alloc(b, n * 16)
         if views == NULL:
@@ -191,7 +206,7 @@ cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type,
         bytes = n // 8
     if type == PT_BOOL:
         return bytes + n // 8
-    if type != PT_VIEW and type != PT_LIST:
+    if (type != PT_VIEW and type != PT_LIST) or format[0] == c'd':
         return bytes + n * WIDTHS[type]
     if a.n_buffers < 2 or a.buffers[1] == NULL:
         return bytes

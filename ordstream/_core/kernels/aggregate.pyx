@@ -287,7 +287,7 @@ cdef class FoldKernel(KernelOwner):
         """A row per tuple; `passes`: with the input's columns in front."""
         cdef LayoutOwner layout = self.input_layout
         cdef int32_t j
-        if self.fold.fold.gathers == 0:
+        if self.fold.fold.apart == 0:
             self.context.emits = 1
             self.kernel.in_place = 1
             return 0

@@ -25,7 +25,7 @@ from ordstream._core.ground.kernel cimport Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.fold cimport (
     F_COUNT, F_GATHER, F_MEAN_DECIMAL, F_MEAN_F64, F_MEAN_I64, F_SUM_I64, Accumulator, FoldBlock,
-    fold_prepare, fold_spreads, fold_value, loaded_value,
+    fold_prepare, fold_put, fold_spreads, fold_value, int128_of, loaded_value, sum_leaves,
 )
 from ordstream._core.state.gathered cimport (
     GATHERED_UNDO, gathered_put, gathered_store, gathered_window,
@@ -97,7 +97,7 @@ cdef bint overflows(const RollingContext* x, Slide* s, const FoldBlock* block, i
             entry = entry_at(x, s, at)
             if entry[x.flags + j]:
                 wide_take(sum, (<const int64_t*> (entry + x.words[j].offset))[0])
-        if sum[1] != sum[0] >> 63:
+        if sum_leaves(sum, int128_of(0), a.digits) if a.digits else sum[1] != sum[0] >> 63:
             return True
     return False
 
@@ -163,7 +163,8 @@ cdef inline int show(const RollingContext* x, Slide* s, Worker* w, Chunk* c, int
         if x.words[j].exact:
             there = total[2] > 0
             words[0] = total[2] if a.function == F_COUNT else total[0]
-            words[1] = total[2]
+            words[1] = total[1] if a.digits else total[2]
+            words[2] = total[2]
         elif oldest == NULL or oldest[x.flags + j] == 0:
             there = total[3] != 0
             memcpy(words, total, sizeof(words))
@@ -175,8 +176,12 @@ cdef inline int show(const RollingContext* x, Slide* s, Worker* w, Chunk* c, int
                 merge(a, words, True, total)
         if fold_spreads(a):
             there = there and words[2] > 1
-        put_word(c.cols[x.first + j].data, a.result, row,
-                 fold_value(a, <const char*> words - a.offset) if there else 0)
+        if a.digits:
+            if fold_put(a, <const char*> words - a.offset, w, c, x.first + j, row) != 0:
+                return -1
+        else:
+            put_word(c.cols[x.first + j].data, a.result, row,
+                     fold_value(a, <const char*> words - a.offset) if there else 0)
         if a.may_be_null:
             if c.cols[x.first + j].valid == NULL:            # of rows apart
                 if there:
@@ -352,7 +357,8 @@ cdef class RollingKernel(KernelOwner):
         for j in range(x.window.fold.n):
             a = &x.window.fold.accumulators[j]
             x.words[j].boxed = a.function == F_GATHER
-            x.words[j].exact = a.function in (F_COUNT, F_SUM_I64, F_MEAN_I64, F_MEAN_DECIMAL, F_GATHER)
+            x.words[j].exact = a.digits > 0 or a.function in (
+                F_COUNT, F_SUM_I64, F_MEAN_I64, F_MEAN_DECIMAL, F_GATHER)
             x.words[j].words = 3 if fold_spreads(a) else 2 if a.function == F_MEAN_F64 else 1
             if a.function in (F_COUNT, F_GATHER):
                 x.words[j].words = 0
@@ -366,7 +372,7 @@ cdef class RollingKernel(KernelOwner):
         x.ends_at_row = operator.time is None or operator.window.closed in ("right", "both")
         x.begins_before = operator.window.closed in ("left", "both")
         self.kernel.ctx = <void*> x
-        if x.window.fold.gathers:
+        if x.window.fold.apart:
             self.make_rows_apart()
         else:
             self.kernel.in_place = 1

@@ -470,7 +470,7 @@ cdef class SessionKernel(KernelOwner):
         for j in range(self.fold.fold.n):
             a = &self.fold.fold.accumulators[j]
             if (a.result not in (PT_I64, PT_U64, PT_F64) or fold_spreads(a)
-                    or a.function in (F_MEAN_I64, F_MEAN_F64, F_MEAN_DECIMAL)):
+                    or a.function in (F_MEAN_I64, F_MEAN_F64, F_MEAN_DECIMAL) or a.digits):
                 return 0
         offsets = [session + (<char*> &one.start - <char*> &one),
                    session + (<char*> &one.last - <char*> &one),

@@ -4,8 +4,8 @@ They are sum, min, max, count, first, last, mean, var and std, each perhaps with
 object of its own is in gathered.pxd: here it is a pointer, which `fold_row` passes over.
 
 a) A state is one byte that says whether any row came, one byte per aggregation that says whether it has a
-   value, then 8 bytes per aggregation (mean: 16, var and std: 24): sums and counts start at 0, so zeroed
-   memory is the state of no row.
+   value, then 8 bytes per aggregation (mean: 16, var and std: 24; of decimals whose sums have over 18
+   digits: sum 16, mean 24): sums and counts start at 0, so zeroed memory is the state of no row.
 b) Conditions are evaluated for a whole chunk, before it is divided (`fold_prepare`): per row one bit of each
    aggregation says whether it looks at the row, nulls included. A block of rows is loaded (`fold_load`:
    narrow values widened, bits made bytes), then folded row by row, in order: floats are never re-associated.
@@ -15,11 +15,24 @@ c) A checked sum is looked at before anything of the row changes.
 from libc.math cimport isnan, sqrt
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
-from ordstream._core.ground.chunk cimport Chunk, Failure, LayoutOwner, Worker
+from ordstream._core.ground.chunk cimport PT_VIEW, Chunk, Failure, LayoutOwner, View, Worker, chunk_alloc
 from ordstream._core.ground.expression cimport Code
+from ordstream._core.state.keyed_bucket cimport put_word
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     bint add_overflows(int64_t a, int64_t b, int64_t* r)
+
+cdef extern from "decimal128.hpp" namespace "ord" nogil:
+    cppclass Int128:
+        uint64_t low
+        int64_t high
+    Int128 int128_of(int64_t v)
+    Int128 int128_decode(const char* bytes)
+    Int128 int128_mean(const Int128& total, int64_t n, int64_t power)
+    Int128 words_value(const int64_t* words)
+    void words_add(int64_t* words, const Int128& v)
+    bint sum_leaves(const int64_t* words, const Int128& v, int digits)
+    void int128_encode(const Int128& v, char* to)
 
 cdef enum FoldFunction:
     F_COUNT = 0            # rows, or non-null values
@@ -39,6 +52,12 @@ cdef enum FoldFunction:
     F_STD = 14
     F_GATHER = 15          # a word that is a pointer to an object (gathered.pxd)
     F_MEAN_DECIMAL = 16    # as F_MEAN_I64, of counts of a decimal's unit; shows a count too
+    # of decimals, in 128 bits: two words of the sum, the low one first; a mean's count. Loaded values are
+    # counts of the unit, or with "FAR" addresses of a decimal's 16 bytes
+    F_SUM_WIDE = 17
+    F_MEAN_WIDE = 18
+    F_SUM_FAR = 19
+    F_MEAN_FAR = 20
 
 cdef struct Accumulator:
     int32_t function       # FoldFunction
@@ -46,7 +65,8 @@ cdef struct Accumulator:
     int32_t type           # PhysicalType of that column
     int32_t result         # PhysicalType of the output column
     int32_t may_be_null    # null of nothing
-    int32_t checked        # an int64 sum: may fail
+    int32_t checked        # an exact sum: may fail
+    int32_t digits         # of a sum in 128 bits: how many it may have; else 0
     # of a checked sum: values above INT64_MAX fail; of a variance: how an integer becomes a float
     int32_t is_u64
     int32_t is_real        # the values are floats
@@ -63,6 +83,7 @@ cdef struct Fold:
     int32_t size           # bytes of a state, multiple of 8
     int32_t any_checked
     int32_t gathers        # accumulators with an object
+    int32_t apart          # accumulators whose values are bytes: rows that show them are new ones
     Accumulator* accumulators
 
 cdef struct FoldBlock:
@@ -98,6 +119,13 @@ cdef inline int64_t as_word(double v) noexcept nogil:
     return word
 
 
+cdef inline Int128 decimal_of(int32_t function, int64_t loaded) noexcept nogil:
+    """The value that a sum in 128 bits adds."""
+    if function >= F_SUM_FAR:
+        return int128_decode(<const char*> loaded)
+    return int128_of(loaded)
+
+
 cdef inline bint fold_overflows(const Fold* x, const char* state, const FoldBlock* b,
                                 int32_t i) noexcept nogil:
     """True when a checked sum of row i of the block would overflow; `state` NULL: that of no row."""
@@ -110,6 +138,11 @@ cdef inline bint fold_overflows(const Fold* x, const char* state, const FoldBloc
         if not a.checked or (b.used[j] != NULL and b.used[j][i] == 0):
             continue
         value = loaded_value(b, j, i)
+        if a.digits:
+            if sum_leaves(<const int64_t*> (state + a.offset) if state != NULL else NULL,
+                          decimal_of(a.function, value), a.digits):
+                return True
+            continue
         if a.is_u64 and value < 0:
             return True
         if state != NULL and add_overflows((<const int64_t*> (state + a.offset))[0], value, &ignored):
@@ -150,6 +183,10 @@ cdef inline void fold_into(int32_t function, int64_t* s, bint is_first, int64_t 
     elif function == F_MAX_U64:
         if is_first or <uint64_t> value > <uint64_t> s[0]:
             s[0] = value
+    elif function >= F_SUM_WIDE:
+        words_add(s, decimal_of(function, value))
+        if function == F_MEAN_WIDE or function == F_MEAN_FAR:
+            s[2] += 1
     else:
         p = as_float(s[0])
         q = as_float(value)
@@ -219,6 +256,33 @@ cdef inline int64_t decimal_mean(int64_t total, int64_t n, int64_t power) noexce
     return whole * power + more
 
 
+cdef inline Int128 fold_decimal(const Accumulator* a, const char* state) noexcept nogil:
+    """What an accumulator with a sum in 128 bits shows; 0 where it shows null."""
+    cdef const int64_t* s = <const int64_t*> (state + a.offset)
+    if (a.function == F_MEAN_WIDE or a.function == F_MEAN_FAR) and s[2]:
+        return int128_mean(words_value(s), s[2], a.power)
+    return words_value(s)
+
+
+cdef inline int fold_put(const Accumulator* a, const char* state, Worker* w, Chunk* out, int32_t column,
+                         int32_t index) noexcept nogil:
+    """Write what an accumulator shows into a column; of a decimal that has its bytes apart, these into the
+    chunk's arena. 0, or -1: no memory. Thread safety: the chunk's owner."""
+    cdef View* view
+    cdef char* to
+    if a.result != PT_VIEW:
+        put_word(out.cols[column].data, a.result, index, fold_value(a, state))
+        return 0
+    view = &(<View*> out.cols[column].data)[index]
+    to = chunk_alloc(w, out, 16)
+    if to == NULL:
+        return -1
+    int128_encode(fold_decimal(a, state), to)
+    view.data = to
+    view.size = 16
+    return 0
+
+
 cdef inline int64_t fold_value(const Accumulator* a, const char* state) noexcept nogil:
     """What an accumulator shows (floats as bits); 0 where it shows null."""
     cdef const int64_t* s = <const int64_t*> (state + a.offset)
@@ -229,6 +293,8 @@ cdef inline int64_t fold_value(const Accumulator* a, const char* state) noexcept
         return as_word(as_float(s[0]) / <double> s[1]) if s[1] else 0
     if a.function == F_MEAN_DECIMAL:
         return decimal_mean(s[0], s[1], a.power) if s[1] else 0
+    if a.digits:
+        return <int64_t> fold_decimal(a, state).low
     if fold_spreads(a):
         if s[2] < 2:
             return 0

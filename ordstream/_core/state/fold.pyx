@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_U64, PT_VIEW, Chunk, Failure, LayoutOwner, Worker,
+    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_U64, PT_VIEW, Chunk, Failure, LayoutOwner, View, Worker,
     chunk_alloc, failure_set, row_slot, scratch_alloc, scratch_reset,
 )
 from ordstream._core.ground.expression cimport CodeOwner, Evaluation, Value, evaluate
@@ -137,6 +137,7 @@ cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, 
     cdef uint8_t* used
     cdef int32_t shift
     cdef uint8_t[LOOKUP_BLOCK] bools
+    cdef const View* views
     cdef int32_t i
     cdef int32_t j
     cdef int32_t good = n
@@ -160,6 +161,10 @@ cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, 
         if a.source >= 0 and a.function != F_COUNT and a.function != F_GATHER:
             if a.type == PT_I64 or a.type == PT_U64 or a.type == PT_F64:
                 b.column[j] = <const int64_t*> c.cols[a.source].data
+            elif a.type == PT_VIEW:                          # decimals: where their bytes lie
+                views = <const View*> c.cols[a.source].data
+                for i in range(n):
+                    b.values[j * LOOKUP_BLOCK + i] = <int64_t> views[rows[i]].data
             elif a.type == PT_BOOL:
                 load(bools, PT_BOOL, c.cols[a.source].data, rows, n)
                 for i in range(n):
@@ -192,7 +197,7 @@ cdef int32_t value_class(int32_t type) except -1:
     if type == PT_VIEW:
         return ORD_BYTES
     if type > PT_BOOL:
-        raise ValueError("lists and decimals have no order")
+        raise ValueError("lists have no order")
     if type == PT_F64 or type == PT_F32:
         return ORD_REAL
     return ORD_UNSIGNED if type == PT_U64 else ORD_SIGNED
@@ -239,13 +244,15 @@ cdef class FoldOwner:
             a.offset = at
             a.power = 10 ** aggregate.places
             a.by = -1
-            at += {"mean": 16, "var": 24, "std": 24}.get(function, 8)
+            a.digits = aggregate.digits
+            at += {"mean": 16, "var": 24, "std": 24}.get(function, 8) + (8 if a.digits else 0)
             if aggregate.gathered(a.type == PT_VIEW):
                 self.set_object(a, <int32_t> j, aggregate, layout)
                 (<OrdGatherSpec*> a.gather).slides = slides
             else:
                 self.set_function(a, function, column)
             self.fold.any_checked |= a.checked
+            self.fold.apart += a.function == F_GATHER or a.result == PT_VIEW
             if where is not None:
                 code = CodeOwner(where, layout, PT_BOOL)
                 self.codes.append(code)
@@ -258,6 +265,11 @@ cdef class FoldOwner:
             a.function = F_COUNT
         elif column is None:
             raise ValueError(f"{function} needs a column")
+        elif a.digits:
+            if function == "sum":
+                a.function = F_SUM_FAR if a.type == PT_VIEW else F_SUM_WIDE
+            else:
+                a.function = F_MEAN_FAR if a.type == PT_VIEW else F_MEAN_WIDE
         elif function == "sum":
             a.function = F_SUM_F64 if real else F_SUM_I64
         elif function == "mean":
@@ -276,7 +288,7 @@ cdef class FoldOwner:
             a.function = F_FIRST if function == "first" else F_LAST
         else:
             raise ValueError(f"unknown aggregate {function!r}")
-        a.checked = a.function in (F_SUM_I64, F_MEAN_I64, F_MEAN_DECIMAL)
+        a.checked = a.digits > 0 or a.function in (F_SUM_I64, F_MEAN_I64, F_MEAN_DECIMAL)
         a.is_u64 = a.type == PT_U64
         a.is_real = real
         return 0

@@ -2,16 +2,15 @@
 
 A sum, min, max, first or last is one column, null where there is no value yet; a count is one column, 0
 then; a mean is a column with the sum, null then, and one with the count; a variance or
-its root the mean, null then, the squared distances and the count. Sums are int64 or float64, the
+its root the mean, null then, the squared distances and the count. Sums are int64, float64 or decimals, the
 others have the type of the column that they look at. An object (gathered.pxd) is a column of bytes, null
 where there is none: the values that make it, one after the other, each 8 bytes or the number of bytes and
 these.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Layout, Worker, chunk_set_valid
-from ordstream._core.state.fold cimport Accumulator, F_GATHER, Fold, fold_there, fold_value
+from ordstream._core.state.fold cimport Accumulator, F_GATHER, Fold, fold_put, fold_there
 from ordstream._core.state.gathered cimport gathered_store
-from ordstream._core.state.keyed_bucket cimport put_word
 
 cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Worker* w, Chunk* out,
                     int32_t column, int32_t index) noexcept nogil
@@ -30,7 +29,8 @@ cdef inline int fold_store(const Fold* x, const char* state, Worker* w, Chunk* o
             if gathered_store(a, (<void* const*> (state + a.offset))[0], w, out, column + j, index) != 0:
                 return -1
             continue
-        put_word(out.cols[column + j].data, a.result, index, fold_value(a, state))
+        if fold_put(a, state, w, out, column + j, index) != 0:
+            return -1
         if a.may_be_null:
             if not fold_there(a, state, j):
                 if out.cols[column + j].valid == NULL and chunk_set_valid(w, out, column + j) != 0:

@@ -2,10 +2,11 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_STATE, PT_BOOL, Chunk, Failure, Layout, View, Worker, chunk_set_valid, failure_set,
+    FAIL_STATE, PT_BOOL, Chunk, Failure, Layout, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
 from ordstream._core.state.fold cimport (
-    F_COUNT, F_MEAN_DECIMAL, F_MEAN_F64, F_MEAN_I64, Accumulator, Fold, fold_spreads,
+    F_COUNT, F_MEAN_DECIMAL, F_MEAN_F64, F_MEAN_FAR, F_MEAN_I64, F_MEAN_WIDE, Accumulator, Fold,
+    fold_spreads, int128_decode, int128_encode, words_add, words_value,
 )
 from ordstream._core.state.gathered cimport gathered_bytes, gathered_fill, gathered_forget
 from ordstream._core.state.keyed_bucket cimport put_word
@@ -16,7 +17,13 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
 
 
 cdef inline bint is_mean(const Accumulator* a) noexcept nogil:
-    return a.function == F_MEAN_I64 or a.function == F_MEAN_F64 or a.function == F_MEAN_DECIMAL
+    return (a.function == F_MEAN_I64 or a.function == F_MEAN_F64 or a.function == F_MEAN_DECIMAL
+            or a.function == F_MEAN_WIDE or a.function == F_MEAN_FAR)
+
+
+cdef inline int32_t count_word(const Accumulator* a) noexcept nogil:
+    """Where a mean has its count."""
+    return 2 if a.digits else 1
 
 
 cdef inline int64_t word_of(const Layout* layout, const Chunk* rows, int32_t column,
@@ -43,6 +50,7 @@ cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Work
     """
     cdef const Accumulator* a
     cdef const int64_t* s
+    cdef char* to
     cdef int32_t j
     for j in range(x.n):
         a = &x.accumulators[j]
@@ -53,7 +61,15 @@ cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Work
                 return -1
             column += 1
             continue
-        put_word(out.cols[column].data, layout.type[column], index, s[0])
+        if a.digits:
+            to = chunk_alloc(w, out, 16)
+            if to == NULL:
+                return -1
+            int128_encode(words_value(s), to)
+            (<View*> out.cols[column].data)[index].data = to
+            (<View*> out.cols[column].data)[index].size = 16
+        else:
+            put_word(out.cols[column].data, layout.type[column], index, s[0])
         if a.function != F_COUNT and state[1 + j] == 0:
             if chunk_set_valid(w, out, column) != 0:
                 return -1
@@ -62,7 +78,7 @@ cdef int fold_write(const Fold* x, const Layout* layout, const char* state, Work
             out.cols[column].valid[index] = 1
         column += 1
         if is_mean(a):
-            put_word(out.cols[column].data, layout.type[column], index, s[1])
+            put_word(out.cols[column].data, layout.type[column], index, s[count_word(a)])
             column += 1
         elif fold_spreads(a):
             put_word(out.cols[column].data, layout.type[column], index, s[1])
@@ -82,6 +98,7 @@ cdef int32_t fold_read(const Fold* x, const Layout* layout, const Chunk* rows, i
     cdef int64_t* s
     cdef const char* wrong = NULL
     cdef int64_t added
+    cdef int64_t n
     cdef int32_t j
     if x.gathers:
         gathered_forget(x, state, held)
@@ -100,7 +117,10 @@ cdef int32_t fold_read(const Fold* x, const Layout* layout, const Chunk* rows, i
             column += 1
             continue
         if not is_null(rows, column, slot):
-            s[0] = word_of(layout, rows, column, slot)
+            if a.digits == 0:
+                s[0] = word_of(layout, rows, column, slot)
+            elif (<const View*> rows.cols[column].data)[slot].size == 16:
+                words_add(s, int128_decode((<const View*> rows.cols[column].data)[slot].data))
             state[1 + j] = 1
         if a.function == F_COUNT:
             if state[1 + j] == 0 or s[0] < 0:
@@ -111,8 +131,9 @@ cdef int32_t fold_read(const Fold* x, const Layout* layout, const Chunk* rows, i
             if is_null(rows, column, slot):
                 wrong = "the count of a mean is null"
             else:
-                s[1] = word_of(layout, rows, column, slot)
-                if (s[1] > 0) != (state[1 + j] != 0) or s[1] < 0:
+                n = word_of(layout, rows, column, slot)
+                s[count_word(a)] = n
+                if (n > 0) != (state[1 + j] != 0) or n < 0:
                     wrong = "the sum of a mean is null and its count is not 0, or the other way round"
             column += 1
         elif fold_spreads(a):

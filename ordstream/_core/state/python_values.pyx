@@ -9,20 +9,21 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_FIXED16, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
+    FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
     PT_U64, PT_VIEW, Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
 from ordstream._core.state.keyed_state cimport KeySpec
 from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.state.wide_values cimport wide_array, wide_put, wide_value
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.ground.datetimes import counter, maker
 from ordstream.ground.types import (
-    from_storage, is_counted, is_string, is_temporal, physical_type, row_class, storage_array, storage_type,
-    to_python, to_storage,
+    from_storage, is_counted, is_string, is_temporal, is_wide, physical_type, row_class, storage_array,
+    storage_type, to_python, to_storage,
 )
 
 cdef extern from "Python.h":
@@ -104,7 +105,7 @@ cdef class ColumnReader:
         self.kind = physical.code
         self.width = physical.width
         self.text = is_string(type_)
-        self.by_arrow = is_temporal(type_) or is_counted(type_) or self.kind == PT_FIXED16
+        self.by_arrow = is_temporal(type_) or pat.is_decimal(type_)
         self.type = type_
         self.made = maker(type_)
         self.element = ColumnReader(type_.value_type, name) if self.kind == PT_LIST else None
@@ -180,6 +181,8 @@ cdef class ColumnReader:
                 if col.valid[slot]:
                     mask[i >> 3] |= <char> (1 << (i & 7))
         valid = None if bits is None else pa.py_buffer(bits)
+        if is_wide(self.type):
+            return wide_array(self.type, col, rows, n, valid)
         if self.kind == PT_VIEW or self.kind == PT_LIST:
             return self.arrow_views(col, rows, n, valid)
         data = PyBytes_FromStringAndSize(NULL, <int64_t> n * WIDTHS[self.kind])
@@ -359,7 +362,10 @@ cdef class ColumnWriter:
         cdef uint64_t u
         cdef double d
         cdef float f
-        if self.kind == PT_VIEW:
+        if is_wide(self.type):
+            raw = from_storage([value], self.type).buffers()[1].to_pybytes()
+            wide_put(w, out, to, PyBytes_AS_STRING(raw), 1)
+        elif self.kind == PT_VIEW:
             if self.text:
                 data = PyUnicode_AsUTF8AndSize(value, &size)
             else:
@@ -397,9 +403,6 @@ cdef class ColumnWriter:
         elif self.kind == PT_U64:
             u = value
             memcpy(to, &u, 8)
-        elif self.kind == PT_FIXED16:
-            raw = pa.array([value], self.type).buffers()[1].to_pybytes()
-            memcpy(to, PyBytes_AS_STRING(raw), 16)
         else:
             v = value
             memcpy(to, &v, self.width)
@@ -423,7 +426,7 @@ cdef class ColumnWriter:
         cdef int32_t width
         if self.kind == PT_LIST and array.type != pa.large_list(self.type.value_type):
             array = array.cast(pa.large_list(self.type.value_type))
-        elif self.kind == PT_VIEW:
+        elif self.kind == PT_VIEW and not is_wide(self.type):
             array = array.cast(pa.large_string() if self.text else pa.large_binary())
         elif is_counted(array.type):
             array = storage_array(array)
@@ -447,6 +450,8 @@ cdef class ColumnWriter:
             bits = <const uint8_t*> <uintptr_t> buffers[1].address
             for i in range(n):
                 to[i] = bits[(offset + i) >> 3] >> ((offset + i) & 7) & 1
+        elif is_wide(self.type):
+            wide_put(w, out, to, <const char*> <uintptr_t> buffers[1].address + offset * 16, n)
         elif self.kind in (PT_VIEW, PT_LIST):
             offsets = <const int64_t*> <uintptr_t> buffers[1].address + offset
             a = offsets[0]
@@ -554,6 +559,8 @@ cdef class KeyReader:
             t = self.types[j]
             if nulls >> j & 1:
                 out.append(None)
+            elif is_wide(t):
+                out.append(wide_value(t, <const View*> (record + spec.offset[j])))
             elif spec.type[j] == PT_VIEW:
                 out.append(load_value(PT_VIEW, is_string(t), record + spec.offset[j]))
             elif spec.type[j] in (PT_F32, PT_F64):

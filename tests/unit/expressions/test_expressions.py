@@ -89,7 +89,6 @@ def test_lowering_is_postfix_code():
         (col("i") & col("b"), "a boolean is needed"),
         (col("b") < col("c"), "no order"),
         (col("items") == 1, "passed through, not computed"),
-        (col("price").is_null(), "passed through, not computed"),
         (col("i").cast(pa.int8()) + 1, "outermost"),
         (col("s").cast(pa.int64()), "no cast"),
         (col("t").cast(pa.timestamp("ms")), "no cast"),

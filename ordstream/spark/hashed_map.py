@@ -1,0 +1,123 @@
+"""DKG where Spark itself sends the rows: heavy hitters and buckets of Spark's own hash of the key, learnt by
+one query and looked up in an expression. No row passes through Python on its way.
+
+The counts are those of all rows: exact for buckets, and for heavy hitters within the bounds of the sketch of
+frequent items that Spark keeps per bucket (`approx_top_k`). Scheduling is DKG's (`ordstream.balance.dkg`).
+Keys whose hashes are equal go together, as they do by the hash alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ordstream.balance.dkg import DKG, cost_function, dealt_out, schedule
+
+Floats: TypeAlias = "npt.NDArray[Any]"
+
+HASH, BUCKET = "__ordstream_hash", "__ordstream_bucket"
+LEAST_TRACKED = 1_000  # items of a bucket's sketch: no estimate is off by more than 0.4 % of the bucket
+
+
+@dataclass(frozen=True)
+class HashedMap:
+    """Where rows go, by the 64-bit hash of their key.
+
+    Attributes
+    ----------
+    heavy : tuple of (int, int)
+        Hashes of heavy hitters, and their nodes.
+    buckets : tuple of int
+        Node of each bucket; a key's is its hash modulo their number.
+    """
+
+    heavy: tuple[tuple[int, int], ...]
+    buckets: tuple[int, ...]
+
+    def node(self, hashed: Column) -> Column:
+        """The node of a row, an int, from the hash of its key."""
+        bucket = F.pmod(hashed, F.lit(len(self.buckets))).cast("int")
+        found = F.element_at(F.array(*map(F.lit, self.buckets)), bucket + 1)
+        for one, node in self.heavy:
+            found = F.when(hashed == F.lit(one), F.lit(node)).otherwise(found)
+        return found.cast("int")
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What the rows say.
+
+    Attributes
+    ----------
+    by_map : HashedMap
+    loads, by_hash : float array
+        Of each node, in rows: by the map, and by the hash modulo the number of nodes.
+    rows : int
+    """
+
+    by_map: HashedMap
+    loads: Floats
+    by_hash: Floats
+    rows: int
+
+
+def learn(rows: DataFrame, hashed: Column, parameters: DKG, nodes: int) -> Learnt:
+    """Count all rows by a query of its own.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    hashed : Column
+        Of `rows`: the hash of the key, a long.
+    parameters : DKG
+        Not of the variant "pkg", and without `guaranteed`; `m` is not looked at.
+    nodes : int
+    """
+    buckets = nodes * (1 if parameters.variant == "wosim" else parameters.mu)
+    most = math.ceil(1 / parameters.counter_error)
+    tracked = max(LEAST_TRACKED, 4 * most)
+    found = (
+        rows.select(hashed.alias(HASH))
+        .groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET))
+        .agg(F.count(F.lit(1)), F.expr(f"approx_top_k({HASH}, {most}, {tracked})"))
+        .collect()
+    )
+    counts = np.zeros(buckets, dtype=np.int64)
+    items: list[tuple[int, int]] = []
+    for bucket, count, frequent in found:
+        counts[bucket] = count
+        items += [(int(one[0]), int(one[1])) for one in frequent]
+    return scheduled_by(counts, items, parameters, nodes)
+
+
+def scheduled_by(
+    counts: npt.NDArray[np.int64], items: list[tuple[int, int]], parameters: DKG, nodes: int
+) -> Learnt:
+    """The map of bucket counts and of the most frequent hashes with theirs (BUILD of DKG's Listing 3.2)."""
+    total, buckets = int(counts.sum()), len(counts)
+    by_hash: Floats = np.bincount(np.arange(buckets) % nodes, weights=counts, minlength=nodes)
+    heavy = sorted((one for one in items if one[1] >= parameters.theta * total), key=lambda one: -one[1])
+    sparse = counts.copy()
+    for one, count in heavy:
+        sparse[one % buckets] -= count
+    sparse = np.maximum(sparse, 0)
+    load = cost_function(parameters.cost)
+    frequency = np.array([count for _, count in heavy], dtype=np.float64)
+    if parameters.variant == "wosim":
+        placed, _ = schedule(load(frequency), nodes)
+        where = np.arange(nodes, dtype=np.int32)
+    else:
+        placed, sums = schedule(np.concatenate([load(frequency), load(sparse.astype(np.float64))]), nodes)
+        where = dealt_out(placed[len(heavy) :], sparse == 0, sums)
+        placed = placed[: len(heavy)]
+    loads: Floats = np.bincount(
+        np.concatenate([where, placed]), weights=np.concatenate([sparse, frequency]), minlength=nodes
+    )
+    chosen = tuple((one, int(node)) for (one, _), node in zip(heavy, placed, strict=True))
+    return Learnt(HashedMap(chosen, tuple(where.tolist())), loads, by_hash, total)

@@ -1,0 +1,57 @@
+"""A map of Spark's hash (`ordstream.spark.hashed_map`), from counts; tests/spark has the rest."""
+
+import numpy as np
+import pytest
+
+import ordstream as od
+from ordstream.balance.dkg import schedule
+
+pytest.importorskip("pyspark")
+
+from ordstream.spark.hashed_map import scheduled_by
+
+
+def counted(seed, buckets):
+    """Hashes with their frequencies, and what a query finds of them."""
+    rng = np.random.default_rng(seed)
+    hashes = rng.integers(-(2**63), 2**63 - 1, 300)
+    frequency = np.minimum(rng.zipf(1.4, 300), 5_000)
+    counts = np.zeros(buckets, dtype=np.int64)
+    np.add.at(counts, hashes % buckets, frequency)
+    return hashes, frequency, counts
+
+
+def sent(found, hashes, frequency, nodes):
+    """Rows per node, row by row."""
+    heavy, buckets, loads = dict(found.by_map.heavy), found.by_map.buckets, np.zeros(nodes)
+    for one, n in zip(hashes.tolist(), frequency.tolist(), strict=True):
+        loads[heavy.get(one, buckets[one % len(buckets)])] += n
+    return loads
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("variant", ["dkg", "wosim"])
+def test_nodes_get_what_was_scheduled(seed, variant):
+    nodes, parameters = 4, od.DKG(theta=0.05, mu=3, variant=variant)
+    hashes, frequency, counts = counted(seed, nodes * (3 if variant == "dkg" else 1))
+    found = scheduled_by(
+        counts, list(zip(hashes.tolist(), frequency.tolist(), strict=True)), parameters, nodes
+    )
+    assert found.rows == frequency.sum()
+    assert found.loads.tolist() == sent(found, hashes, frequency, nodes).tolist()
+    by_hash = np.bincount(hashes % nodes, weights=frequency, minlength=nodes)
+    assert found.by_hash.tolist() == by_hash.tolist()
+    assert {one for one, _ in found.by_map.heavy} == set(
+        hashes[frequency >= 0.05 * frequency.sum()].tolist()
+    )
+    if variant == "dkg":  # LPT of the heavy hitters and what the buckets hold without them
+        rest = counts.copy()
+        heavy = frequency >= 0.05 * frequency.sum()
+        np.subtract.at(rest, hashes[heavy] % len(counts), frequency[heavy])
+        assert found.loads.max() == schedule(np.concatenate([frequency[heavy], rest]), nodes)[1].max()
+
+
+def test_buckets_of_which_nothing_is_known_go_to_nodes_in_turn():
+    found = scheduled_by(np.zeros(8, dtype=np.int64), [], od.DKG(), 4)
+    assert sorted(found.by_map.buckets) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert (found.rows, found.by_map.heavy) == (0, ())
