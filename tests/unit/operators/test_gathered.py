@@ -278,7 +278,7 @@ def test_windows_that_rows_close_give_their_values_back(kind):
     calls = {"d": od.count_distinct("s"), "m": od.max("s"), "name": "kept"}
     pipeline = rows.key_by("k").window(kinds[kind], time="at").aggregate(**calls)
     held = []
-    with Segment(pipeline, workers=0, buckets=1) as segment:
+    with Segment(pipeline, workers=0, buckets=1, chunk_rows=10) as segment:
         for turn in range(3):
             n = range(turn * 100, turn * 100 + 100)
             segment.push(pa.table({"k": [i % 4 for i in n], "n": list(n)}))
