@@ -5,13 +5,14 @@ answers on many, state that is bounded.
 from __future__ import annotations
 
 import datetime
+import math
 
 import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from state_runs import Segment
+from state_runs import Segment, exact_rows
 
 import ordstream as od
 from ordstream.operators.time_joins import Sides
@@ -45,7 +46,8 @@ def checked(made: od.Pipeline, data: pa.Table, **options) -> list[dict]:
     assert expected.error is None, expected.error
     for workers, size in ((0, 1), (1, 3), (2, 64)):
         found = made.run(data, workers=workers, chunk_rows=size, tags=True, **options).table
-        assert found.drop(["_serial", "_index"]).equals(expected.table), (found.to_pylist(), expected.rows)
+        rows = found.drop(["_serial", "_index"])
+        assert exact_rows([rows], rows.schema) == exact_rows([expected.table], expected.schema)
         tags = zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)
         assert list(tags) == expected.tags
     return found.to_pylist()
@@ -103,6 +105,24 @@ def test_as_of_gives_each_left_row_with_the_last_right_one():
     assert pairs(rows)[2] == (3, None, 6)
     rows = checked(keyed()._join_asof(SIDES, 5), data)
     assert pairs(rows)[2] == (3, "21", 6)
+
+
+def test_zeros_of_either_sign_are_one_key_and_nan_is_another():
+    schema = SCHEMA.set(1, pa.field("k", pa.float64()))
+    data = pa.table(
+        [
+            [True, False, False, True, False, False, True],
+            [-0.0, 0.0, -0.0, math.nan, -math.nan, 1.0, 0.0],
+            [0, 1, 2, 3, 4, 5, 6],
+            [None, 1, 2, None, 3, 4, None],
+            ["r0", None, None, "r3", None, None, "r6"],
+        ],
+        schema=schema,
+    )
+    rows = checked(keyed(schema)._join_asof(SIDES), data)
+    assert pairs(rows) == [(1, "r0", 2), (2, "r0", 3), (3, "r3", 5), (4, None, 6)]
+    rows = checked(keyed(schema)._join_interval(SIDES, (-9, 9)), data)
+    assert pairs(rows) == [(1, "r0", 2), (2, "r0", 3), (3, "r3", 5), (1, "r6", 7), (2, "r6", 7)]
 
 
 def test_times_are_durations_too():
