@@ -133,10 +133,18 @@ def hidden_slot(i, names):
 
 def field_by_name(State state, name):
     """`__getattr__` where some fields have hidden slots."""
-    position = state.spec.index.get(name)
+    cdef StateSpec spec = spec_of(state)
+    position = spec.index.get(name)
     if position is None:
-        raise AttributeError(state.spec.no_field(name))
+        raise AttributeError(spec.no_field(name))
     return field_of(state, position)
+
+
+cdef StateSpec spec_of(State state):
+    """Its fields. TypeError where a user's function made it."""
+    if state.spec is None:
+        raise TypeError("a State that a function makes has no fields: copy the one that it is given")
+    return state.spec
 
 
 cdef object field_of(State state, Py_ssize_t i):
@@ -178,15 +186,16 @@ cdef class State:
         cdef int32_t kind
         cdef int64_t v
         cdef int overflow = 0
-        position = self.spec.index.get(name)
+        cdef StateSpec spec = spec_of(self)
+        position = spec.index.get(name)
         if position is None:
-            raise AttributeError(self.spec.no_field(name))
+            raise AttributeError(spec.no_field(name))
         i = position
-        kind = self.spec.kinds[i]
+        kind = spec.kinds[i]
         if type(value) is int:
             if kind == FAST_INT:
                 v = PyLong_AsLongLongAndOverflow(value, &overflow)
-                if not overflow and self.spec.lows[i] <= v <= self.spec.highs[i]:
+                if not overflow and spec.lows[i] <= v <= spec.highs[i]:
                     put_field(self, i, value)
                     return
         elif (type(value) is float and kind == FAST_FLOAT) or (type(value) is bool and kind == FAST_BOOL):
@@ -195,16 +204,26 @@ cdef class State:
         elif type(value) is str and kind == FAST_STR and value.isascii():
             put_field(self, i, value)
             return
-        put_field(self, i, state_value(value, self.spec.types[i], name))
+        put_field(self, i, state_value(value, spec.types[i], name))
 
     def __delattr__(self, name):
         raise AttributeError(f"fields of the declared state always have a value: {name!r} can't be deleted")
 
+    def __copy__(self):
+        """Another with these values, which is nobody's state."""
+        return spec_of(self).new_state(fields_of(self))
+
+    def __deepcopy__(self, memo):
+        return self.__copy__()
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("a State can't be pickled: take its fields")
+
     def __dir__(self):
-        return list(self.spec.names)
+        return list(spec_of(self).names)
 
     def __repr__(self):
-        fields = [f"{name}={value!r}" for name, value in zip(self.spec.names, fields_of(self))]
+        fields = [f"{name}={value!r}" for name, value in zip(spec_of(self).names, fields_of(self))]
         return f"State({', '.join(fields)})"
 
 

@@ -4,9 +4,11 @@ removed keys give memory back.
 
 from __future__ import annotations
 
+import copy
 import datetime
 import gc
 import math
+import pickle
 import weakref
 
 import numpy as np
@@ -404,3 +406,26 @@ def test_lists_that_a_state_can_t_have():
             built(state={"last": pa.list_(item)})
     with pytest.raises(od.SchemaError, match="a compiled function has scalars only"):
         built(state=LISTS, compiled=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_function_may_copy_its_state_but_not_make_one(way):
+    def tries(row, state, emit):
+        kept, deep, made = copy.copy(state), copy.deepcopy(state), type(state)()
+        kept.n += 10
+        assert repr(deep) == repr(state)
+        for use in (repr, dir, copy.copy, lambda one: setattr(one, "n", 1)):
+            with pytest.raises(TypeError, match="copy the one that it is given"):
+                use(made)
+        with pytest.raises((AttributeError, TypeError)):
+            print(made.n)
+        for one in (state, made):
+            with pytest.raises(TypeError, match="take its fields"):
+                pickle.dumps(one)
+        state.n += 1
+        emit(state.n, kept.n)
+
+    for fields in ({"n": int}, {"n": int, "odd name": str}):
+        made = od.Pipeline(DATA.schema).key_by("k").process(tries, schema={"n": int, "m": int}, state=fields)
+        found = made.run(DATA, **way).table
+        assert found.to_pydict() == {"n": [1, 1, 1, 2, 1], "m": [10, 10, 10, 11, 10]}
