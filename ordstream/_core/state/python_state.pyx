@@ -245,7 +245,8 @@ cdef class Emitter:
         self.left -= 1
 
     def __repr__(self):
-        return f"<emit({', '.join(self.writer.names)})>"
+        names = () if self.writer is None else self.writer.names
+        return f"<emit({', '.join(names)})>"
 
 
 cdef int callback_failed(Failure* f, object error) noexcept:
