@@ -251,7 +251,8 @@ def explain(
     spread : mapping of fragment (from 1) to text, optional
         What chooses a row's node, where not the hash of its key.
     """
-    lines = [f"{nodes} nodes{how}"]
+    counted = "1 node" if nodes == 1 else f"{nodes} nodes"
+    lines = [f"{counted}{how}"]
     fragments = fragments_of(plan) if fragments is None else fragments
     spread = spread or {}
     early = nodes > 1 and combined(fragments) != tuple(fragments)
@@ -259,7 +260,7 @@ def explain(
         names = fragment.source.names
         if fragment.key is None and number in spread:
             lines.append(f"        rows to nodes {spread[number]}")
-            where = f"in {nodes} nodes, by no key"
+            where = f"in {counted}, by no key"
         elif fragment.key is None:
             where = "where the source's rows are, in parallel, by no key"
         elif not fragment.key:
@@ -274,7 +275,7 @@ def explain(
             lines.append(f"        cut: rows to nodes {by}, in the order of their tags")
             shared = fragment.operators[0].is_part()
             where = (
-                f"in {nodes} nodes, "
+                f"in {counted}, "
                 f"{'which may share the rows of a key' if shared else 'each with the rows of its keys'}"
             )
         lines.append(f"fragment {number}, {where}")
