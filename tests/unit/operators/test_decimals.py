@@ -294,6 +294,33 @@ def test_functions_see_and_return_decimals(places):
             assert agreed(pipeline, data).column("x").to_pylist() == given
 
 
+@pytest.mark.parametrize("type_", [PRICE, pa.decimal128(38, 2)])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("1e36", "OverflowError: column 'x' is {}, 1E+36 is out of range"),
+        ("-0.001", "ValueError: column 'x' is {}, -0.001 can't be stored exactly"),
+        ("7." + "0" * 80 + "1", "ValueError: column 'x' is {}, 7.0"),
+        ("NaN", "ValueError: column 'x' is {}, NaN is no number"),
+    ],
+)
+def test_a_decimal_of_a_function_that_does_not_fit_is_told_with_column_and_value(type_, given, words):
+    data = pa.table({"x": pa.array([Decimal(1), None], type_)})
+    made = od.Pipeline(data.schema).map(
+        lambda row: (row.x if row.x else Decimal(given),), schema=data.schema
+    )
+    with pytest.raises(od.OperatorError) as failed:
+        made.run(data)
+    assert failed.value.reason == run_serial(made, data).error.reason
+    assert failed.value.reason.startswith(words.format(type_))
+    assert failed.value.serial == 2
+
+
+def test_a_whole_number_beyond_64_bits_is_written_as_a_decimal():
+    with pytest.raises(od.SchemaError, match=r"beside a decimal write Decimal\(18446744073709551616\)"):
+        col("x") > 2**64
+
+
 def test_a_lookup_by_a_decimal_finds_it_in_another_scale():
     data = pa.table(
         [[1, 2, 3], [Decimal("1.05"), Decimal("7.00"), None]], schema=pa.schema(list(SOURCE)[:2])
@@ -328,6 +355,10 @@ def test_state_of_decimals_is_kept_and_restored(table, tmp_path):
         (col("n").cast(PRICE), r"multiply it by a Decimal"),
         (col("price") == "1.5", "do not go together"),
         (col("price") > Decimal("nan"), "no number that a decimal holds"),
+        (col("price").isin([Decimal("inf")]), "no number that a decimal holds"),
+        (col("rate") > Decimal("1e-39"), "test: the constant 1E-39 has over 38 digits"),
+        (col("rate") > Decimal(10) ** 100, r"test: the constant 1.0+E\+100 has over 38 digits"),
+        (od.lit(Decimal("0.005"), PRICE), r"decimal128\(10, 2\), 0.005 can't be stored exactly"),
         (col("price").lookup([1, 2]), "must be an integer"),
     ],
 )
