@@ -1,6 +1,7 @@
 """Decimals: summed, compared and keys, beside DuckDB, Python's Decimal and a run of one row at a time."""
 
 import decimal
+import random
 from decimal import Decimal
 
 import duckdb
@@ -208,6 +209,48 @@ def test_comparisons_of_many_digits_choose_the_rows_that_duckdb_chooses(big, sql
     rows = rows_of(found)
     assert rows == duck(big, f"select n from t where {sql} order by n")
     assert 0 < len(rows) < 84
+
+
+def drawn_numbers(seed, n):
+    """Whole numbers of 1 to 38 digits, some at the edges of their 64-bit halves and of the type."""
+    rng = random.Random(seed)
+    edges = [0, 1, 2**32, 2**63, 2**64 - 1, 2**64, 2**96, 10**37, 10**38 - 1, 10**19, 3 * 10**18 + 1]
+    numbers = [rng.choice(edges) if rng.random() < 0.4 else rng.randrange(10 ** rng.randrange(1, 39))
+               for _ in range(n)]  # fmt: skip
+    return [rng.choice((1, -1)) * one for one in numbers]
+
+
+def test_what_has_a_place_in_38_digits_is_python_s_and_the_rest_an_overflow():
+    a, b = drawn_numbers(1, 250), drawn_numbers(2, 250)
+    a += [10**38 - 1, 1 - 10**38, 10**19, 6 * 2**64 - 1]  # the last: a carry out of 128 bits
+    b += [1, -1, 10**19, (2**64 - 1) // 5]
+    type_ = pa.decimal128(38, 0)
+    n, x, y = range(len(a)), pa.array(map(Decimal, a), type_), pa.array(map(Decimal, b), type_)
+    data = pa.table({"n": n, "x": x, "y": y})
+    for expr, made in (
+        (col("x") + col("y"), [p + q for p, q in zip(a, b, strict=True)]),
+        (col("x") - col("y"), [p - q for p, q in zip(a, b, strict=True)]),
+        (col("x") * col("y"), [p * q for p, q in zip(a, b, strict=True)]),
+        (col("x").minimum(col("y")), list(map(min, a, b))),
+        (col("x").maximum(col("y")), list(map(max, a, b))),
+    ):
+        wanted = [(place, one) for place, one in enumerate(made) if abs(one) < 10**38]
+        pipeline = od.Pipeline(data.schema).select("n", z=expr, on_error="skip")
+        found = pipeline.run(data, workers=0).table
+        assert [(n, int(z)) for n, z in rows_of(found)] == wanted
+        if len(wanted) < len(made):
+            assert len(wanted) > 100
+
+
+def test_a_sum_of_exactly_39_digits_is_an_overflow():
+    values = [10**38 - 1, 1]
+    for sign in (1, -1):
+        data = pa.table({"x": pa.array([Decimal(sign * one) for one in values], pa.decimal128(38, 0))})
+        for made in (od.sum("x"), od.mean("x")):
+            pipeline = od.Pipeline(data.schema).scan(z=made)
+            with pytest.raises(od.OperatorError, match="out of range") as failed:
+                pipeline.run(data)
+            assert failed.value.serial == run_serial(pipeline, data).error.serial == 2
 
 
 KEPT = {  # every operator that passes, keeps or compares what has many digits
