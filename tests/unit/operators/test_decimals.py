@@ -192,6 +192,8 @@ BIG_COMPARED = {
     "k = price": col("k") == col("price"),
     "x > n": col("x") > col("n"),
     "k <> -0.01": col("k") != Decimal("-0.01"),
+    "k <= -0.01": col("k") <= Decimal("-0.01"),
+    "k > -0.01": col("k") > Decimal("-0.01"),
     "x < 18446744073709551616": col("x") < 2**63 * Decimal(2),
     "k in (0, 18446744073709551.61, 3)": col("k").isin([0, Decimal("18446744073709551.61"), 3]),
     "k + x > 1": col("k") + col("x") > 1,
@@ -240,6 +242,14 @@ def test_what_has_a_place_in_38_digits_is_python_s_and_the_rest_an_overflow():
         assert [(n, int(z)) for n, z in rows_of(found)] == wanted
         if len(wanted) < len(made):
             assert len(wanted) > 100
+
+
+def test_nothing_overflows_under_a_null():
+    data = pa.table({"x": [None, Decimal(0)], "y": [Decimal(10**38 - 1), Decimal(0)]},
+                    schema=pa.schema([(name, pa.decimal128(38, 0)) for name in "xy"]))  # fmt: skip
+    summed = (col("x") + col("y")) + col("y")
+    found = agreed(od.Pipeline(data.schema).select(z=summed, p=summed * col("y"), d=-summed - summed), data)
+    assert found.to_pylist() == [dict.fromkeys("zpd"), dict.fromkeys("zpd", Decimal(0))]
 
 
 def test_a_sum_of_exactly_39_digits_is_an_overflow():
