@@ -122,10 +122,18 @@ def to_float(low: Lowered) -> Lowered:
 
 
 def members(low: Lowered, values: Any) -> tuple[int, ...]:
-    """Those of the values that a decimal can be equal to, as counts of its unit."""
+    """Those of the values that a decimal can be equal to, as counts of its unit.
+
+    Raises
+    ------
+    SchemaError
+        One is no number; without the operator's name.
+    """
     found = []
     least, most = (-(10**WIDE_DIGITS), 10**WIDE_DIGITS) if low.vm == "i128" else (INT64_MIN, INT64_MAX)
     for value in values:
+        if not Decimal(value).is_finite():
+            raise SchemaError(f"{value} is no number that a decimal holds")
         units = _WIDE.scaleb(Decimal(value), _scale(low))
         if units == int(units) and least <= units <= most:
             found.append(int(units))
@@ -143,11 +151,13 @@ def constant(value: Decimal) -> Decimal:
     Raises
     ------
     SchemaError
-        It is no number; without the operator's name.
+        It is no number, or one of too many digits; without the operator's name.
     """
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int):
         raise SchemaError(f"{value} is no number that a decimal holds")
+    if value and max(value.adjusted() + 1, 0) + max(-exponent, 0) > WIDE_DIGITS:
+        raise SchemaError(f"the constant {value} has over {WIDE_DIGITS} digits, and a decimal {WIDE_DIGITS}")
     return Decimal(int(value)) if exponent > 0 else value
 
 

@@ -280,7 +280,9 @@ class Literal(Expr):
         if value is not None and not isinstance(value, CONSTANTS):
             raise SchemaError(f"{value!r} ({type(value).__name__}) can't be a constant in an expression")
         if isinstance(value, int) and type_ is None and not INT64_MIN <= value <= INT64_MAX:
-            raise SchemaError(f"the constant {value} does not fit into int64")
+            raise SchemaError(
+                f"the constant {value} does not fit into int64; beside a decimal write Decimal({value})"
+            )
         self.value = value
         self.type = None if type_ is None else _cast_target(type_)
 

@@ -244,7 +244,10 @@ class _Lowering:
         if any(value is None for value in expr.option):
             raise self.error(f"None among the values of {expr!r}; combine with .is_null()")
         if decimals.is_decimal(a) and all(type(value) in (int, decimal.Decimal) for value in expr.option):
-            found = decimals.members(a, expr.option)
+            try:
+                found = decimals.members(a, expr.option)
+            except SchemaError as error:
+                raise self.error(str(error)) from None
             if a.vm == "i64":
                 return Lowered((*a.code, ("in_i64", found)), "bool", pa.bool_())
             return self.one_of(a, [Lowered((("lit_i128", one),), "i128", a.arrow) for one in found])

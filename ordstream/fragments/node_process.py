@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, told
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Outcome
 from ordstream.fragments.live_node import LiveNode
@@ -217,9 +217,9 @@ def _picklable(answer: Any) -> bytes:
         pickle.loads(data)
     except Exception:
         if isinstance(answer, Outcome) and answer.error is not None:
-            cause = RuntimeError(f"{type(answer.cause).__name__}: {answer.cause}")
+            cause = RuntimeError(told(answer.cause))
             return pickle.dumps(replace(answer, cause=cause))
-        return pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
+        return pickle.dumps(RuntimeError(told(answer)))
     return data
 
 

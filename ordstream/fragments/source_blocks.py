@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ordstream.errors import OrdstreamError, SourceError
+from ordstream.errors import OrdstreamError, SourceError, told
 from ordstream.fragments.time_marks import SourceClock
 from ordstream.ground.ordertags import source_tags
+from ordstream.ground.user_code import place_of
 
 #: Rows and bytes of a block. A source which may block is ahead by so many batches, or by a block's bytes: of
 #: batches of a few rows a block is made while the one before is on its way.
@@ -228,7 +229,9 @@ class SourceBlocks:
 def _source_error(error: Exception, rows: int) -> BaseException:
     if isinstance(error, OrdstreamError):
         return error
-    wrapped = SourceError(f"the source failed after {rows} tuples: {type(error).__name__}: {error}")
+    place = place_of(error)
+    text = f"the source failed after {rows} tuples: {told(error)}"
+    wrapped = SourceError(f"{text}\n  at: {place}" if place else text)
     wrapped.__cause__ = error
     return wrapped
 

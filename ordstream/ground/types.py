@@ -27,7 +27,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 # Of a decimal whose count of smallest units is an int64, whatever its value; and of the largest one.
 COUNTED_DIGITS, WIDE_DIGITS = 18, 38
-_EXACT = decimal.Context(prec=2 * WIDE_DIGITS)
+_EXACT = decimal.Context(prec=2 * WIDE_DIGITS, traps=[decimal.Inexact])
 
 #: Physical class -> (code, bytes per value). The codes are `PhysicalType` of `_core/ground/chunk.pxd`.
 PHYSICAL: dict[str, tuple[int, int]] = {
@@ -380,7 +380,7 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
     if counts and is_counted(type_) and type(value) is int:
         return _in_int64(value, value, type_, column)
     if pat.is_decimal128(type_) and isinstance(value, decimal.Decimal):
-        return int(_EXACT.scaleb(pa.scalar(value, type_).as_py(), type_.scale))
+        return _units(value, type_, column)
     raise _wrong(value, type_, column)
 
 
@@ -398,6 +398,21 @@ def _in_int64(units: int, value: Any, type_: pa.DataType, column: str) -> int:
     if not INT64_MIN <= units <= INT64_MAX:
         raise OverflowError(f"column {column!r} is {type_}, {value} has more than 64 bits of smallest units")
     return units
+
+
+def _units(value: decimal.Decimal, type_: pa.DataType, column: str) -> int:
+    """How many of a decimal's smallest units a number is."""
+    if not value.is_finite():
+        raise ValueError(f"column {column!r} is {type_}, {value} is no number that it holds")
+    if value and value.adjusted() + type_.scale >= type_.precision:
+        raise OverflowError(f"column {column!r} is {type_}, {value} is out of range")
+    try:
+        units = _EXACT.scaleb(value, type_.scale) if value else value
+    except decimal.Inexact:
+        units = decimal.Decimal("0.5")
+    if units != units.to_integral_value():
+        raise ValueError(f"column {column!r} is {type_}, {value} can't be stored exactly")
+    return int(units)
 
 
 def integer_range(type_: pa.DataType) -> tuple[int, int]:

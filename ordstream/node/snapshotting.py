@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import CheckpointError, PlanError
+from ordstream.errors import CheckpointError, PlanError, told
 from ordstream.ground.duration import nanoseconds
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import SnapshotFigures
@@ -392,7 +392,7 @@ class Snapshotting:
                     if self.last is snapshot:  # so that no state stays in memory
                         self.last = in_files
             except Exception as error:  # the reader raises it: the stream must not go on as if it were safe
-                failed = CheckpointError(f"{type(error).__name__}: {error}")
+                failed = CheckpointError(told(error))
                 failed.__cause__ = error
                 self.error = error if isinstance(error, CheckpointError) else failed
                 self._fail(futures, self.error)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import OperatorError, PlanError, SourceError, type_and_text
+from ordstream.errors import OperatorError, PlanError, SourceError, told, type_and_text
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
@@ -311,12 +311,12 @@ class _SerialRun:
                 return []
             if failed.on_error == "skip" and not failed.rejects:
                 self.result.skipped.append((failed.name, self.serial))
-                self.result.reasons.append(f"{type(error).__name__}: {error}")
+                self.result.reasons.append(told(error))
                 return []
             values = None
             if row is not None:
                 values = {f.name: to_python(v, f.type) for v, f in zip(row, failed.input, strict=True)}
-            reason = f"{type(error).__name__}: {error}"
+            reason = told(error)
             raise OperatorError(failed.name, self.serial, values, reason, place_of(error)) from error
 
 

@@ -44,6 +44,7 @@ from ordstream.plan.plan import Plan
 from ordstream.spark.arrival import cast_column
 from ordstream.spark.balancer import Balancer, merged_learner, unbounded
 from ordstream.spark.executor import SERIAL, FragmentFunction, LearnFunction, TimeFunction, carried_name
+from ordstream.spark.hashed_map import may_learn
 from ordstream.spark.shipped import Shipped
 
 NAMES = ("hash", "dkg", "posg", "pkg")
@@ -103,7 +104,7 @@ class Choice:
 
     def may_be_sparks(self, nodes: int) -> bool:
         """Its map can be one of Spark's hash (`hashed_map`), which Spark itself looks up."""
-        return self.may_be_hash(nodes) and not self.given.guaranteed
+        return self.may_be_hash(nodes) and not self.given.guaranteed and may_learn(self.given)
 
     def key_map(self, nodes: int) -> Any:
         """The frozen grouping of a keyed fragment, where nothing has to be learnt."""

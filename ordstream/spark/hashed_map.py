@@ -23,6 +23,7 @@ Floats: TypeAlias = "npt.NDArray[Any]"
 
 HASH, BUCKET = "__ordstream_hash", "__ordstream_bucket"
 LEAST_TRACKED = 1_000  # items of a bucket's sketch: no estimate is off by more than 0.4 % of the bucket
+MOST_TRACKED = 1_000_000  # that Spark's sketch takes
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,16 @@ class Learnt:
     rows: int
 
 
+def may_learn(parameters: DKG) -> bool:
+    """Whether Spark's sketch tells heavy hitters as rare as these parameters have them."""
+    return tracked(parameters) <= MOST_TRACKED
+
+
+def tracked(parameters: DKG) -> int:
+    """Items of a bucket's sketch."""
+    return max(LEAST_TRACKED, 4 * math.ceil(1 / parameters.counter_error))
+
+
 def learn(rows: DataFrame, hashed: Column, parameters: DKG, nodes: int) -> Learnt:
     """Count all rows by a query of its own.
 
@@ -76,16 +87,15 @@ def learn(rows: DataFrame, hashed: Column, parameters: DKG, nodes: int) -> Learn
     hashed : Column
         Of `rows`: the hash of the key, a long.
     parameters : DKG
-        Not of the variant "pkg", and without `guaranteed`; `m` is not looked at.
+        That `may_learn`, not of the variant "pkg", and without `guaranteed`; `m` is not looked at.
     nodes : int
     """
     buckets = nodes * (1 if parameters.variant == "wosim" else parameters.mu)
     most = math.ceil(1 / parameters.counter_error)
-    tracked = max(LEAST_TRACKED, 4 * most)
     found = (
         rows.select(hashed.alias(HASH))
         .groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET))
-        .agg(F.count(F.lit(1)), F.expr(f"approx_top_k({HASH}, {most}, {tracked})"))
+        .agg(F.count(F.lit(1)), F.expr(f"approx_top_k({HASH}, {most}, {tracked(parameters)})"))
         .collect()
     )
     counts = np.zeros(buckets, dtype=np.int64)

@@ -1,12 +1,16 @@
 """Where in the user's code an exception was raised."""
 
 import json
+import pickle
 
 import pyarrow as pa
 import pytest
 from process_functions import SOURCE, fails_late, rows, totals, totals_at_end
 
 import ordstream as od
+from ordstream.fragments.figures import Outcome
+from ordstream.fragments.node_process import _picklable
+from ordstream.fragments.same_process import run_here
 from ordstream.ground.user_code import place_of
 from ordstream.reference.run_serial import run_serial
 
@@ -78,11 +82,51 @@ def test_in_a_library_only_it_is_the_function_that_was_called():
     assert failed.value.place.endswith("in loads")
 
 
-def test_a_failing_source_shows_its_line():
+def in_one_node(pipeline, source):
+    list(pipeline.stream(source))
+
+
+def over_two_nodes(pipeline, source):
+    run_here(pipeline, source, 2, {})
+
+
+@pytest.mark.parametrize("run", [in_one_node, over_two_nodes])
+def test_a_failing_source_shows_its_line(run):
     def source():
         yield ONE.to_batches()[0]
         raise OSError("gone")
 
     with pytest.raises(od.SourceError, match="the source failed after 1 tuples: OSError: gone") as failed:
-        list(od.Pipeline(ONE.schema).filter(od.col("a") > 0).stream(source()))
+        run(od.Pipeline(ONE.schema).filter(od.col("a") > 0).key_by("a").count(), source())
     assert str(failed.value).endswith(f"\n  at: {__file__}:{line_of(source, 2)}, in source")
+
+
+class Unshown(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def unshown(row):
+    raise Unshown
+
+
+def test_what_can_t_show_itself_is_told_by_its_type_one_tuple_at_a_time_too():
+    for policy in ("fail", "skip"):
+        pipeline = od.Pipeline(ONE.schema).filter(unshown, on_error=policy)
+        expected = run_serial(pipeline, ONE)
+        if policy == "skip":
+            assert expected.reasons == ["Unshown"]
+            assert pipeline.run(ONE).report.operators[0].first_skipped.reason == "Unshown"
+        else:
+            assert expected.error.reason == "Unshown"
+
+
+def test_what_can_t_show_itself_leaves_a_process():
+    class Local(Unshown):
+        """Can't be pickled either."""
+
+    cause, error = Local(), od.OperatorError("f", 1, None, "Local")
+    ended = Outcome(fragment=0, node=0, report=None, error=error, cause=cause)
+    found = pickle.loads(_picklable(ended))
+    assert (str(found.cause), str(found.error)) == ("Local", str(error))
+    assert str(pickle.loads(_picklable(cause))) == "Local"

@@ -1,6 +1,7 @@
 """Decimals: summed, compared and keys, beside DuckDB, Python's Decimal and a run of one row at a time."""
 
 import decimal
+import random
 from decimal import Decimal
 
 import duckdb
@@ -191,6 +192,8 @@ BIG_COMPARED = {
     "k = price": col("k") == col("price"),
     "x > n": col("x") > col("n"),
     "k <> -0.01": col("k") != Decimal("-0.01"),
+    "k <= -0.01": col("k") <= Decimal("-0.01"),
+    "k > -0.01": col("k") > Decimal("-0.01"),
     "x < 18446744073709551616": col("x") < 2**63 * Decimal(2),
     "k in (0, 18446744073709551.61, 3)": col("k").isin([0, Decimal("18446744073709551.61"), 3]),
     "k + x > 1": col("k") + col("x") > 1,
@@ -208,6 +211,56 @@ def test_comparisons_of_many_digits_choose_the_rows_that_duckdb_chooses(big, sql
     rows = rows_of(found)
     assert rows == duck(big, f"select n from t where {sql} order by n")
     assert 0 < len(rows) < 84
+
+
+def drawn_numbers(seed, n):
+    """Whole numbers of 1 to 38 digits, some at the edges of their 64-bit halves and of the type."""
+    rng = random.Random(seed)
+    edges = [0, 1, 2**32, 2**63, 2**64 - 1, 2**64, 2**96, 10**37, 10**38 - 1, 10**19, 3 * 10**18 + 1]
+    numbers = [rng.choice(edges) if rng.random() < 0.4 else rng.randrange(10 ** rng.randrange(1, 39))
+               for _ in range(n)]  # fmt: skip
+    return [rng.choice((1, -1)) * one for one in numbers]
+
+
+def test_what_has_a_place_in_38_digits_is_python_s_and_the_rest_an_overflow():
+    a, b = drawn_numbers(1, 250), drawn_numbers(2, 250)
+    a += [10**38 - 1, 1 - 10**38, 10**19, 6 * 2**64 - 1]  # the last: a carry out of 128 bits
+    b += [1, -1, 10**19, (2**64 - 1) // 5]
+    type_ = pa.decimal128(38, 0)
+    n, x, y = range(len(a)), pa.array(map(Decimal, a), type_), pa.array(map(Decimal, b), type_)
+    data = pa.table({"n": n, "x": x, "y": y})
+    for expr, made in (
+        (col("x") + col("y"), [p + q for p, q in zip(a, b, strict=True)]),
+        (col("x") - col("y"), [p - q for p, q in zip(a, b, strict=True)]),
+        (col("x") * col("y"), [p * q for p, q in zip(a, b, strict=True)]),
+        (col("x").minimum(col("y")), list(map(min, a, b))),
+        (col("x").maximum(col("y")), list(map(max, a, b))),
+    ):
+        wanted = [(place, one) for place, one in enumerate(made) if abs(one) < 10**38]
+        pipeline = od.Pipeline(data.schema).select("n", z=expr, on_error="skip")
+        found = pipeline.run(data, workers=0).table
+        assert [(n, int(z)) for n, z in rows_of(found)] == wanted
+        if len(wanted) < len(made):
+            assert len(wanted) > 100
+
+
+def test_nothing_overflows_under_a_null():
+    data = pa.table({"x": [None, Decimal(0)], "y": [Decimal(10**38 - 1), Decimal(0)]},
+                    schema=pa.schema([(name, pa.decimal128(38, 0)) for name in "xy"]))  # fmt: skip
+    summed = (col("x") + col("y")) + col("y")
+    found = agreed(od.Pipeline(data.schema).select(z=summed, p=summed * col("y"), d=-summed - summed), data)
+    assert found.to_pylist() == [dict.fromkeys("zpd"), dict.fromkeys("zpd", Decimal(0))]
+
+
+def test_a_sum_of_exactly_39_digits_is_an_overflow():
+    values = [10**38 - 1, 1]
+    for sign in (1, -1):
+        data = pa.table({"x": pa.array([Decimal(sign * one) for one in values], pa.decimal128(38, 0))})
+        for made in (od.sum("x"), od.mean("x")):
+            pipeline = od.Pipeline(data.schema).scan(z=made)
+            with pytest.raises(od.OperatorError, match="out of range") as failed:
+                pipeline.run(data)
+            assert failed.value.serial == run_serial(pipeline, data).error.serial == 2
 
 
 KEPT = {  # every operator that passes, keeps or compares what has many digits
@@ -294,6 +347,33 @@ def test_functions_see_and_return_decimals(places):
             assert agreed(pipeline, data).column("x").to_pylist() == given
 
 
+@pytest.mark.parametrize("type_", [PRICE, pa.decimal128(38, 2)])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("1e36", "OverflowError: column 'x' is {}, 1E+36 is out of range"),
+        ("-0.001", "ValueError: column 'x' is {}, -0.001 can't be stored exactly"),
+        ("7." + "0" * 80 + "1", "ValueError: column 'x' is {}, 7.0"),
+        ("NaN", "ValueError: column 'x' is {}, NaN is no number"),
+    ],
+)
+def test_a_decimal_of_a_function_that_does_not_fit_is_told_with_column_and_value(type_, given, words):
+    data = pa.table({"x": pa.array([Decimal(1), None], type_)})
+    made = od.Pipeline(data.schema).map(
+        lambda row: (row.x if row.x else Decimal(given),), schema=data.schema
+    )
+    with pytest.raises(od.OperatorError) as failed:
+        made.run(data)
+    assert failed.value.reason == run_serial(made, data).error.reason
+    assert failed.value.reason.startswith(words.format(type_))
+    assert failed.value.serial == 2
+
+
+def test_a_whole_number_beyond_64_bits_is_written_as_a_decimal():
+    with pytest.raises(od.SchemaError, match=r"beside a decimal write Decimal\(18446744073709551616\)"):
+        col("x") > 2**64
+
+
 def test_a_lookup_by_a_decimal_finds_it_in_another_scale():
     data = pa.table(
         [[1, 2, 3], [Decimal("1.05"), Decimal("7.00"), None]], schema=pa.schema(list(SOURCE)[:2])
@@ -328,6 +408,10 @@ def test_state_of_decimals_is_kept_and_restored(table, tmp_path):
         (col("n").cast(PRICE), r"multiply it by a Decimal"),
         (col("price") == "1.5", "do not go together"),
         (col("price") > Decimal("nan"), "no number that a decimal holds"),
+        (col("price").isin([Decimal("inf")]), "no number that a decimal holds"),
+        (col("rate") > Decimal("1e-39"), "test: the constant 1E-39 has over 38 digits"),
+        (col("rate") > Decimal(10) ** 100, r"test: the constant 1.0+E\+100 has over 38 digits"),
+        (od.lit(Decimal("0.005"), PRICE), r"decimal128\(10, 2\), 0.005 can't be stored exactly"),
         (col("price").lookup([1, 2]), "must be an integer"),
     ],
 )

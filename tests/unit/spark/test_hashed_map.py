@@ -8,7 +8,8 @@ from ordstream.balance.dkg import schedule
 
 pytest.importorskip("pyspark")
 
-from ordstream.spark.hashed_map import scheduled_by
+from ordstream.spark.grouping import Choice
+from ordstream.spark.hashed_map import LEAST_TRACKED, MOST_TRACKED, scheduled_by, tracked
 
 
 def counted(seed, buckets):
@@ -55,3 +56,12 @@ def test_buckets_of_which_nothing_is_known_go_to_nodes_in_turn():
     found = scheduled_by(np.zeros(8, dtype=np.int64), [], od.DKG(), 4)
     assert sorted(found.by_map.buckets) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert (found.rows, found.by_map.heavy) == (0, ())
+
+
+def test_heavy_hitters_that_are_too_rare_for_spark_s_sketch_are_learnt_by_rows():
+    """`approx_top_k` refuses to track more items."""
+    assert tracked(od.DKG(theta=0.5)) == LEAST_TRACKED
+    assert tracked(od.DKG(theta=8e-6)) == MOST_TRACKED
+    assert Choice("f", od.DKG(theta=8e-6)).may_be_sparks(2)
+    assert not Choice("f", od.DKG(theta=7e-6)).may_be_sparks(2)
+    assert not Choice("f", od.DKG(theta=0.1, epsilon=1e-6)).may_be_sparks(2)
