@@ -34,6 +34,8 @@ class TopK(Operator):
         A last column has the rank.
     by_grows : bool
         `by` never falls for a key, so a row below the k best never has to come back.
+    once : bool
+        No two rows of a window are of one key: there is no earlier row to look up.
     """
 
     op: ClassVar[str] = "top_k"
@@ -46,6 +48,7 @@ class TopK(Operator):
     emit: Literal["updates", "final"] = "final"
     rank: bool = False
     by_grows: bool = False
+    once: bool = False
 
     @classmethod
     def bind(
@@ -141,7 +144,9 @@ class TopK(Operator):
         column, among = growing
         # what is kept is of one window
         own = {*self.ranked_key} if self.window is None else {*self.ranked_key, self.window}
-        return self.changed(by_grows=True) if column in (None, self.by) and among <= own else self
+        if column not in (None, self.by) or not among <= own:
+            return self
+        return self.changed(by_grows=True, once=column is None)
 
     def best_wanted(self) -> tuple[int, int] | None:
         # Another order of the key's columns would break ties otherwise.

@@ -138,7 +138,8 @@ cdef int emit_entry(const KeptContext* x, Kernel* k, Worker* w, Entry* entry, co
     """A whole row that was kept, caused by `row`. 0, or -1: no memory, and nothing was emitted."""
     if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
         return -1
-    if show_row(x.kept, w, entry, out, 0, out.n) != 0 or beside_row(x, k, w, c, row, out, out.n) != 0:
+    if (show_row(x.kept, w, entry, out, 0, out.n, True) != 0
+            or beside_row(x, k, w, c, row, out, out.n) != 0):
         return -1
     out.origin[out.n] = row
     out.n += 1
@@ -154,7 +155,7 @@ cdef int keep_row(const KeptContext* x, Kernel* k, Bucket* b, Worker* w, Chunk* 
     cdef Entry* entry
     cdef bint emits = False
     if x.mode == LAG:
-        if show_row(x.kept, w, q.oldest if q.n == x.n else NULL, out, x.ninput, index) != 0:
+        if show_row(x.kept, w, q.oldest if q.n == x.n else NULL, out, x.ninput, index, True) != 0:
             return -1
     elif x.mode == LEAD:
         emits = q.n == x.n
@@ -281,19 +282,24 @@ cdef uint64_t start_of(const void* context, const char* state) noexcept nogil:
 
 cdef int flush_queue(KeptContext* x, Kernel* k, Worker* w, Bucket* b, int64_t slot, Queue* q,
                      const Chunk* punctuation, Chunk* out) noexcept nogil:
-    """The rows of a queue, oldest first. 0, or -1: no memory."""
+    """The rows of a queue, oldest first; at the end views point into the state, which no tuple changes any
+    more. 0, or -1: no memory."""
+    cdef bint passing = punctuation.kind == TIME
     cdef Entry* entry = q.oldest
     cdef char* key = NULL
     if q.n == 0:
         return 0
     if flush_reserve(w, out, k.output, q.n) != 0:
         return -1
-    if x.keys != NULL:
+    if x.keys != NULL and not passing:
+        key = keyed_record(&b.keyed, slot)
+    elif x.keys != NULL:
         key = chunk_alloc(w, out, x.keys.size)
         if key == NULL or key_copy(x.keys, keyed_record(&b.keyed, slot), w, out, key) != 0:
             return -1
     while entry != NULL:
-        if show_row(x.kept, w, entry, out, 0, out.n) != 0 or beside_row(x, k, w, NULL, 0, out, out.n) != 0:
+        if (show_row(x.kept, w, entry, out, 0, out.n, passing) != 0
+                or beside_row(x, k, w, NULL, 0, out, out.n) != 0):
             return -1
         out.origin[out.n] = 0
         out.flush_time[out.n] = q.start if punctuation.kind == TIME else 0

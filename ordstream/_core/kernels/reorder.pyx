@@ -190,7 +190,7 @@ cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s,
                 return -1
         if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
             return -1
-        if show_entry(x.rows, w, s.heap[0].row, out, 0, out.n) != 0:
+        if show_entry(x.rows, w, s.heap[0].row, out, 0, out.n, True) != 0:
             return -1
         drop_first(s)
         out.origin[out.n] = origin
@@ -274,7 +274,7 @@ cdef int reorder_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation
             return 0
         i += 1
         if (flush_reserve(w, out, k.output, 1) != 0
-                or show_entry(x.rows, w, s.heap[0].row, out, 0, out.n) != 0):
+                or show_entry(x.rows, w, s.heap[0].row, out, 0, out.n, True) != 0):
             failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return -1
         drop_first(s)
@@ -319,7 +319,7 @@ cdef int write_row(Kernel* k, Worker* w, ReorderState* s, int64_t place, Chunk* 
     (<int64_t*> out.cols[1].data)[out.n] = 0 if place else s.latest
     if put_valid(w, out, 0, out.n, True) != 0 or put_valid(w, out, 1, out.n, place == 0) != 0:
         return -1
-    return show_entry(x.rows, w, s.heap[place - 1].row if place else NULL, out, 2, out.n)
+    return show_entry(x.rows, w, s.heap[place - 1].row if place else NULL, out, 2, out.n, True)
 
 
 cdef int32_t reorder_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,

@@ -116,7 +116,8 @@ cdef int emit(const JoinContext* x, Kernel* k, Worker* w, const char* record, in
     if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
         return -1
     if x.from_left:                                          # the rest is for pass_left
-        if show_row(&x.sides.side[RIGHT].shown, w, right, out, x.sides.side[RIGHT].first, out.n) != 0:
+        if show_row(&x.sides.side[RIGHT].shown, w, right, out, x.sides.side[RIGHT].first, out.n,
+                    True) != 0:
             return -1
     else:
         if key_put(x.by.keys, record, w, out, out.n) != 0:   # the map's strings go with keys
@@ -124,12 +125,14 @@ cdef int emit(const JoinContext* x, Kernel* k, Worker* w, const char* record, in
         if here == LEFT:
             if put_row(&x.sides.side[LEFT], w, c, row, out) != 0:
                 return -1
-        elif show_row(&x.sides.side[LEFT].shown, w, left, out, x.sides.side[LEFT].first, out.n) != 0:
+        elif show_row(&x.sides.side[LEFT].shown, w, left, out, x.sides.side[LEFT].first, out.n,
+                    True) != 0:
             return -1
         if here == RIGHT:
             if put_row(&x.sides.side[RIGHT], w, c, row, out) != 0:
                 return -1
-        elif show_row(&x.sides.side[RIGHT].shown, w, right, out, x.sides.side[RIGHT].first, out.n) != 0:
+        elif show_row(&x.sides.side[RIGHT].shown, w, right, out, x.sides.side[RIGHT].first, out.n,
+                    True) != 0:
             return -1
     out.origin[out.n] = row
     out.n += 1

@@ -10,7 +10,10 @@ c) grows=True (`by` never decreases for a key): only the k best so far matter. A
    form a heap whose root is the worst. A row below the root's rank costs one comparison: its key can enter
    only by a later row with a larger `by`. When three times as many keys have left the heap as are in it,
    they are forgotten: memory is bounded by k, not by the number of keys.
-d) The end of a window emits the list as the end of the stream does, and forgets everything.
+d) A window's rows whose keys ascend, each once, as windows that close together give them, are not put into
+   the map: ascending_rows.pxd. Rows of any other order, and those of a window whose state was exported or
+   installed, go there.
+e) The end of a window emits the list as the end of the stream does, and forgets everything.
 """
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
@@ -21,13 +24,16 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.state.ascending_rows cimport (
+    ASCENDING_BLOCK, ascending_emit, ascending_take, can_ascend,
+)
 from ordstream._core.state.keyed_state cimport KeySpecOwner, key_compare, keyed_record
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked, ord_sort_ranked_unless
 from ordstream._core.state.state_rows cimport owner_state
 from ordstream._core.state.top_rows cimport top_export, top_install, top_remove
 from ordstream._core.state.top_state cimport (
-    Entry, TopBucket, TopContext, entry_of, next_window, put_row, ranks_of, take, top_bytes,
-    top_free, top_new,
+    Entry, TopBucket, TopContext, entry_of, next_window, put_row, ranks_of, take, to_map,
+    top_bytes, top_free, top_new,
 )
 from ordstream._core.ground.stopping cimport stop_due, worker_stops
 from ordstream._core.ground.widths cimport WIDTHS
@@ -36,7 +42,7 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
 
 cdef enum:
-    BLOCK = 256            # rows whose ranks are computed at once
+    BLOCK = ASCENDING_BLOCK  # rows whose ranks are computed at once
 
 
 # ---------------------------------------------------------------------------------------------- output
@@ -58,6 +64,19 @@ cdef int emit_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, in
 cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origin,
                    bint at_end) noexcept nogil:
     """Append the k best rows in order. 0, or -1: no memory."""
+    cdef const TopContext* x = <const TopContext*> k.ctx
+    cdef int status
+    if b.rows.n == 0:
+        return emit_mapped(k, w, b, out, origin, at_end)
+    status = ascending_emit(&x.as_they_come, &b.rows, w, k.output, out, origin, at_end, x.ranked)
+    if status == 1:                                          # ranks of 64 bits
+        return -1 if to_map(x, b) != 0 else emit_mapped(k, w, b, out, origin, at_end)
+    return status
+
+
+cdef int emit_mapped(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origin,
+                     bint at_end) noexcept nogil:
+    """emit_list of rows in the map."""
     cdef const TopContext* x = <const TopContext*> k.ctx
     cdef int64_t n = b.size if x.grows else b.keyed.count
     cdef int64_t best = min(n, x.k)
@@ -100,6 +119,42 @@ cdef int emit_list(Kernel* k, Worker* w, TopBucket* b, Chunk* out, int32_t origi
 # ---------------------------------------------------------------------------------------------- kernel
 
 
+cdef inline bint enter_window(const TopContext* x, Kernel* k, Worker* w, TopBucket* b, int64_t window,
+                              int32_t row, Chunk* out, Failure* f) noexcept nogil:
+    """Give the list of the window before where a row's is another one. False: f is filled."""
+    cdef int64_t flip
+    cdef bint good = True
+    if b.in_window and window == b.window:
+        return True
+    if b.in_window and window < b.window:
+        flip = INT64_MIN if x.window_type == PT_U64 else 0
+        failure_earlier(f, row, x.window, window ^ flip, b.window ^ flip)
+        return False
+    if b.in_window:
+        good = emit_list(k, w, b, out, row, False) == 0
+        good = next_window(x, b) == 0 and good
+    b.in_window = 1
+    b.window = window
+    if not good:
+        failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+    return good
+
+
+cdef inline int32_t take_run(const TopContext* x, TopBucket* b, const Chunk* c, const int32_t* rows,
+                             int32_t n, const int64_t* ranks, const int64_t* windows) noexcept nogil:
+    """Take rows of one window in as they come. Returns: how many, or 0: they go to the map; -1: no
+    memory."""
+    cdef int32_t end = 1
+    cdef int taken
+    while end < n and windows[end] == windows[0]:
+        end += 1
+    taken = ascending_take(&x.as_they_come, &b.rows, c, rows, end, ranks)
+    if taken == 1:
+        return end
+    b.unordered = 1
+    return -1 if taken < 0 or to_map(x, b) != 0 else 0
+
+
 cdef int32_t top_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
@@ -108,7 +163,8 @@ cdef int32_t top_process(
     Thread safety: the state's holder. Ownership: rows are copied. Returns: n, or j when `by` or the window
     of rows[j] is null or the window is earlier than the one before (state untouched), or without memory.
     Cost: grows: ~1-2 ns for a row below the k-th, else ~100 ns; otherwise a map upsert and a copy of the
-    row. Updates: O(k) more for a row among the best; without grows O(log keys + k) more for every row.
+    row; rows that are kept as they come ~10 ns. Updates: O(k) more for a row among the best; without grows
+    O(log keys + k) more for every row.
     """
     cdef TopContext* x = <TopContext*> k.ctx
     cdef TopBucket* b = <TopBucket*> state
@@ -119,44 +175,40 @@ cdef int32_t top_process(
     cdef const uint8_t* window_valid = c.cols[x.window].valid if x.window >= 0 else NULL
     cdef int64_t slot
     cdef int64_t place
-    cdef int64_t flip
     cdef int32_t k0 = 0
     cdef int32_t m
     cdef int32_t i
     cdef int32_t row
-    cdef bint good
+    cdef int32_t run
     while k0 < n:
         m = min(n - k0, <int32_t> BLOCK)
         ranks_of(x, c, rows + k0, m, ranks)
         if x.window >= 0:
             load(windows, x.window_type, c.cols[x.window].data, rows + k0, m)
-        for i in range(m):
+            for i in range(m if x.window_type == PT_U64 else 0):
+                windows[i] = windows[i] ^ INT64_MIN
+        i = 0
+        while i < m:
             row = rows[k0 + i]
             if (valid != NULL and valid[row] == 0) or (window_valid != NULL and window_valid[row] == 0):
                 failure_set(f, row, FAIL_NULL, "a null where top_k ranks: filter such tuples out before")
                 return k0 + i
-            if ranks[i] < b.threshold and x.window < 0:
-                continue
-            good = True
-            if x.window >= 0:
-                if x.window_type == PT_U64:
-                    windows[i] = windows[i] ^ INT64_MIN
-                if not b.in_window or windows[i] > b.window:
-                    if b.in_window:
-                        good = emit_list(k, w, b, out, row, False) == 0
-                        good = next_window(x, b) == 0 and good
-                    b.in_window = 1
-                    b.window = windows[i]
-                elif windows[i] < b.window:
-                    flip = INT64_MIN if x.window_type == PT_U64 else 0
-                    failure_earlier(f, row, x.window, windows[i] ^ flip, b.window ^ flip)
-                    return k0 + i
-            place = take(x, b, c, row, ranks[i], <char*> key, &slot) if good else -1
-            if place > 0:
-                if ((out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0)
-                        or emit_row(x, w, entry_of(b, slot), out, place, row, True) != 0):
+            if x.window >= 0 and not enter_window(x, k, w, b, windows[i], row, out, f):
+                return k0 + i
+            run = 0
+            if x.once and not b.mapped:
+                run = take_run(x, b, c, rows + k0 + i, m - i, ranks + i, windows + i)
+                i += max(run, 0)
+            if run == 0:
+                place = 0
+                if ranks[i] >= b.threshold or x.window >= 0:
+                    place = take(x, b, c, row, ranks[i], <char*> key, &slot)
+                if place > 0 and ((out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0)
+                                  or emit_row(x, w, entry_of(b, slot), out, place, row, True) != 0):
                     place = -1
-            if place < 0:
+                run = <int32_t> min(place, <int64_t> 0)
+                i += run + 1
+            if run < 0:
                 failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
         k0 += m
@@ -177,7 +229,7 @@ cdef class TopKernel(KernelOwner):
     """Operator "top_k".
 
     Attributes: `k`; `by`, a column; `key`, columns; `window`, a column or None; `emit`, "updates" or
-    "final"; `rank` and `grows`, bool.
+    "final"; `rank`, `by_grows` and `once`, bool.
     """
 
     cdef TopContext context
@@ -230,6 +282,7 @@ cdef class TopKernel(KernelOwner):
             at += 16 if self.context.width[j] == 16 else 8
         self.context.offset[self.context.ncols] = at
         self.context.state_size = at + self.context.ncols
+        self.keep_as_they_come(operator)
         self.kernel.ctx = <void*> &self.context
         self.kernel.process = top_process
         self.kernel.punctuate = top_punctuate
@@ -237,6 +290,18 @@ cdef class TopKernel(KernelOwner):
         self.kernel.bucket_free = top_free
         self.kernel.bucket_bytes = top_bytes
         owner_state(self, operator, top_export, top_install, top_remove)
+
+    cdef int keep_as_they_come(self, operator) except -1:
+        """Rows of a window that are not looked up."""
+        cdef TopContext* x = &self.context
+        x.as_they_come.keys = x.keys
+        x.as_they_come.width = x.width
+        x.as_they_come.ncols = x.ncols
+        x.as_they_come.best = x.k
+        x.as_they_come.most = max(4 * min(x.k, 1 << 32), 1024)
+        x.once = (bool(operator.once) and x.window >= 0 and not x.updates
+                  and can_ascend(x.keys, x.width, x.bytes, x.ncols, x.k))
+        return 0
 
     def __dealloc__(self):
         free(self.context.offset)

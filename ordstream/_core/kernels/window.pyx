@@ -103,8 +103,9 @@ cdef inline int32_t take_row(const OpenContext* x, Kernel* k, Worker* w, WindowB
                 &x.window, k, w, record, s.start, end_of(x, s), aggregates_of(s), out, row, True, left) != 0:
             failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return FAIL_MEMORY
-        gathered_forget(fold, aggregates_of(s), &b.base.held)
-        memset(aggregates_of(s), 0, fold.size)
+        if s.there or x.window.by.keys == NULL:              # the state of a new key is zero
+            gathered_forget(fold, aggregates_of(s), &b.base.held)
+            memset(aggregates_of(s), 0, fold.size)
         s.there = 1
         s.start = start
         if start < b.marks.earliest:

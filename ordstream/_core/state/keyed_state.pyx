@@ -173,11 +173,13 @@ cdef void key_read(const KeySpec* ks, const Chunk* c, int32_t row, char* record)
     cdef uint64_t nulls = 0
     cdef const Column* col
     cdef int32_t j
-    memset(record, 0, ks.size)
     for j in range(ks.ncols):
         col = &c.cols[ks.column[j]]
         if col.valid != NULL and col.valid[row] == 0:
             nulls |= (<uint64_t> 1) << j
+            memset(record + ks.offset[j], 0, 16 if ks.type[j] == PT_VIEW else 8)
+        elif ks.type[j] == PT_I64:                           # most of them
+            (<int64_t*> (record + ks.offset[j]))[0] = (<const int64_t*> col.data)[row]
         elif ks.type[j] == PT_VIEW:
             (<View*> (record + ks.offset[j]))[0] = (<const View*> col.data)[row]
         else:
@@ -200,7 +202,10 @@ cdef bint key_equals(const KeySpec* ks, const Chunk* c, int32_t row, const char*
             return False
         if is_null:
             continue
-        if ks.type[j] == PT_VIEW:
+        if ks.type[j] == PT_I64:                             # most of them
+            if (<const int64_t*> (record + ks.offset[j]))[0] != (<const int64_t*> col.data)[row]:
+                return False
+        elif ks.type[j] == PT_VIEW:
             v = &(<const View*> col.data)[row]
             stored = <const View*> (record + ks.offset[j])
             if v.size != stored.size or (v.size and memcmp(v.data, stored.data, v.size) != 0):
@@ -221,7 +226,9 @@ cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out,
     cdef uint64_t nulls = (<const uint64_t*> record)[0]
     cdef int32_t j
     for j in range(ks.ncols):
-        if ks.type[j] == PT_VIEW:
+        if ks.type[j] == PT_I64:                             # most of them
+            (<int64_t*> out.cols[j].data)[index] = (<const int64_t*> (record + ks.offset[j]))[0]
+        elif ks.type[j] == PT_VIEW:
             (<View*> out.cols[j].data)[index] = (<const View*> (record + ks.offset[j]))[0]
         else:
             word_put(ks.type[j], out.cols[j].data, index, (<const uint64_t*> (record + ks.offset[j]))[0])

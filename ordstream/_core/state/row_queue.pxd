@@ -3,7 +3,7 @@
 An entry is one block of memory: a link, a byte per column that says whether there is a value, the values in
 their own widths, then the bytes of strings and lists, to which its views point. A row that takes the place
 of another one takes its block too where that is large enough. What is shown of an entry is copied into the
-output's arena: the entry may be gone before its reader comes.
+output's arena, for the entry may be gone before its reader comes; at the end of the stream it stays.
 
 Thread safety: the holder of the bucket. Ownership: a queue owns its entries; `held` counts their bytes.
 """
@@ -21,6 +21,7 @@ cdef struct RowSpec:
     int32_t own            # offset of bytes of the caller's own, which are not written down
     int32_t fixed          # bytes of an entry without those of strings and lists
     int32_t plain          # all values are words of 64 bits
+    int32_t apart          # some are strings or lists
 
 cdef struct Entry:
     # Memory ownership: its queue; malloc'ed. Behind it: flags, values, bytes (RowSpec).
@@ -41,8 +42,8 @@ cdef class RowSpecOwner:
     cdef RowSpec spec
 
 cdef Entry* entry_of(const RowSpec* x, int64_t* held, const Chunk* c, int32_t row, Entry* old) noexcept nogil
-cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t first,
-                    int32_t index) noexcept nogil
+cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t first, int32_t index,
+                    bint copies) noexcept nogil
 cdef void queue_drop(Queue* q, int64_t* held) noexcept nogil
 cdef int queue_write(const RowSpec* x, Worker* w, const Queue* q, Chunk* out, View* to_view) noexcept nogil
 cdef int32_t queue_read(const RowSpec* x, int64_t* held, const View* v, int64_t n, Queue* q) noexcept nogil
@@ -60,16 +61,16 @@ cdef inline bint is_null(const Column* source, int32_t row) noexcept nogil:
     return source.valid != NULL and source.valid[row] == 0
 
 
-cdef inline int show_row(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t first,
-                         int32_t index) noexcept nogil:
+cdef inline int show_row(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t first, int32_t index,
+                         bint copies) noexcept nogil:
     """show_entry, at once where all values are words and there."""
     cdef Column* to
     cdef int32_t j
     if entry == NULL or not x.plain:
-        return show_entry(x, w, entry, out, first, index)
+        return show_entry(x, w, entry, out, first, index, copies)
     for j in range(x.n):
         if flag_of(entry, j)[0] == 0:
-            return show_entry(x, w, entry, out, first, index)
+            return show_entry(x, w, entry, out, first, index, copies)
         to = &out.cols[first + j]
         (<int64_t*> to.data)[index] = (<const int64_t*> (<char*> entry + x.offset[j]))[0]
         if to.valid != NULL:

@@ -29,67 +29,88 @@ cdef Entry* entry_room(int64_t* held, Entry* old, int64_t need) noexcept nogil:
 cdef Entry* entry_of(const RowSpec* x, int64_t* held, const Chunk* c, int32_t row,
                      Entry* old) noexcept nogil:
     """A row as an entry, in the block of `old` where it fits. NULL: no memory, and `old` is still there."""
+    cdef const Column* cols = c.cols                         # what is written may be anything, to a compiler
+    cdef const int32_t* column = x.column
+    cdef const int32_t* offset = x.offset
+    cdef const int32_t* width = x.width
+    cdef const int32_t* unit = x.unit
+    cdef int32_t n = x.n
     cdef const Column* source
     cdef const View* v
+    cdef View* to
     cdef Entry* entry
     cdef char* bytes
+    cdef char* flags
+    cdef int64_t size
     cdef int64_t need = x.fixed
     cdef int32_t j
-    for j in range(x.n):
-        if x.unit[j] and not is_null(&c.cols[x.column[j]], row):
-            need += (<const View*> c.cols[x.column[j]].data)[row].size * x.unit[j] + 7 & ~<int64_t> 7
+    for j in range(n if x.apart else 0):
+        if unit[j] and not is_null(&cols[column[j]], row):
+            need += (<const View*> cols[column[j]].data)[row].size * unit[j] + 7 & ~<int64_t> 7
     entry = entry_room(held, old, need)
     if entry == NULL:
         return NULL
     entry.next = NULL
     bytes = <char*> entry + x.fixed
-    for j in range(x.n):
-        source = &c.cols[x.column[j]]
-        flag_of(entry, j)[0] = 0
+    flags = <char*> (entry + 1)
+    for j in range(n):
+        source = &cols[column[j]]
         if is_null(source, row):
+            flags[j] = 0
             continue
-        flag_of(entry, j)[0] = 1
-        if x.unit[j] == 0:
-            if x.width[j] == 8:
-                (<int64_t*> (<char*> entry + x.offset[j]))[0] = (<const int64_t*> source.data)[row]
-            else:
-                memcpy(<char*> entry + x.offset[j], source.data + <int64_t> row * x.width[j], x.width[j])
-            continue
-        v = &(<const View*> source.data)[row]
-        (<View*> (<char*> entry + x.offset[j])).data = bytes
-        (<View*> (<char*> entry + x.offset[j])).size = v.size
-        if v.size:
-            memcpy(bytes, v.data, <size_t> v.size * x.unit[j])
-            bytes += v.size * x.unit[j] + 7 & ~<int64_t> 7
+        flags[j] = 1
+        if unit[j]:
+            v = &(<const View*> source.data)[row]
+            to = <View*> (<char*> entry + offset[j])
+            to.data = bytes
+            to.size = v.size
+            size = v.size * unit[j]
+            if size:
+                memcpy(bytes, v.data, <size_t> size)
+                bytes += size + 7 & ~<int64_t> 7
+        elif width[j] == 8:
+            (<int64_t*> (<char*> entry + offset[j]))[0] = (<const int64_t*> source.data)[row]
+        else:
+            memcpy(<char*> entry + offset[j], source.data + <int64_t> row * width[j], width[j])
     return entry
 
 
-cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t first,
-                    int32_t index) noexcept nogil:
-    """Write an entry (NULL: nulls) into columns first.. of a reserved row. 0, or -1: no memory."""
+cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t first, int32_t index,
+                    bint copies) noexcept nogil:
+    """Write an entry (NULL: nulls) into columns first.. of a reserved row. `copies`: strings and lists too,
+    since the entry may be gone before they are read. 0, or -1: no memory."""
+    cdef Column* cols = out.cols + first                     # what is written may be anything, to a compiler
+    cdef const int32_t* offset = x.offset
+    cdef const int32_t* width = x.width
+    cdef const int32_t* unit = x.unit
+    cdef const char* flags = <const char*> (entry + 1)
+    cdef int32_t n = x.n
     cdef View* v
     cdef char* bytes
     cdef char* to
+    cdef int64_t size
     cdef int32_t j
     cdef bint there
-    for j in range(x.n):
-        there = entry != NULL and flag_of(entry, j)[0] != 0
-        to = out.cols[first + j].data + <int64_t> index * x.width[j]
+    for j in range(n):
+        there = entry != NULL and flags[j] != 0
+        to = cols[j].data + <int64_t> index * width[j]
         if not there:
-            memset(to, 0, x.width[j])
-        elif x.unit[j] == 0 and x.width[j] == 8:
-            (<int64_t*> to)[0] = (<const int64_t*> (<char*> entry + x.offset[j]))[0]
+            memset(to, 0, width[j])
+        elif unit[j]:
+            v = <View*> to
+            v[0] = (<const View*> (<char*> entry + offset[j]))[0]
+            size = v.size * unit[j]
+            if copies and size:
+                bytes = chunk_alloc(w, out, size)
+                if bytes == NULL:
+                    return -1
+                memcpy(bytes, v.data, <size_t> size)
+                v.data = bytes
+        elif width[j] == 8:
+            (<int64_t*> to)[0] = (<const int64_t*> (<char*> entry + offset[j]))[0]
         else:
-            memcpy(to, <char*> entry + x.offset[j], x.width[j])
-        v = <View*> to
-        if there and x.unit[j] and v.size:
-            bytes = chunk_alloc(w, out, v.size * x.unit[j])
-            if bytes == NULL:
-                return -1
-            memcpy(bytes, v.data, <size_t> v.size * x.unit[j])
-            v.data = bytes
-        if (not there or out.cols[first + j].valid != NULL) and put_valid(
-                w, out, first + j, index, there) != 0:
+            memcpy(to, <char*> entry + offset[j], width[j])
+        if (not there or cols[j].valid != NULL) and put_valid(w, out, first + j, index, there) != 0:
             return -1
     return 0
 
@@ -259,6 +280,7 @@ cdef class RowSpecOwner:
             x.offset[j] = at
             at += (x.width[j] + 7) & ~7
             x.plain = x.plain and x.width[j] == 8
+            x.apart = x.apart or layout.layout.type[x.column[j]] in (PT_VIEW, PT_LIST)
             if layout.layout.type[x.column[j]] == PT_VIEW:
                 x.unit[j] = 1
             elif layout.layout.type[x.column[j]] == PT_LIST:

@@ -10,7 +10,7 @@ from ordstream._core.state.keyed_rows cimport keyed_find
 from ordstream._core.state.state_columns cimport is_there, word_of
 from ordstream._core.state.state_rows cimport row_reserve
 from ordstream._core.state.top_state cimport (
-    Entry, TopBucket, TopContext, begin_anew, entry_of, put_row, ranks_of, take,
+    Entry, TopBucket, TopContext, begin_anew, entry_of, put_row, ranks_of, take, to_map,
 )
 
 
@@ -19,11 +19,15 @@ cdef int32_t top_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, 
     """Rows of all keys; where `by` grows, of those among the best so far. Contract: kernel.pxd (f)."""
     cdef TopContext* x = <TopContext*> k.ctx
     cdef TopBucket* b = <TopBucket*> state
-    cdef int64_t all_of = b.size if x.grows else b.keyed.count
+    cdef int64_t all_of
     cdef const Entry* e
     cdef const uint8_t* valid
     cdef int32_t n = 0
     cdef int32_t j
+    if to_map(x, b) != 0:
+        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return -1
+    all_of = b.size if x.grows else b.keyed.count
     if cursor.keys != NULL and cursor.n == 0:                # one state for all: any key names it
         all_of = 0
     if row_reserve(k, w, cursor, out, f) != 0:
@@ -78,7 +82,7 @@ cdef int32_t top_install(Kernel* k, Worker* w, void* state, Chunk* rows, const i
     cdef int32_t j
     memset(<void*> &seen, 0, sizeof(Chunk))
     seen.cols = <Column*> scratch_alloc(w, x.ncols * sizeof(Column))
-    if seen.cols == NULL:
+    if seen.cols == NULL or to_map(x, b) != 0:
         failure_set(f, slots[0] if n else -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return 0
     for j in range(x.ncols):
@@ -100,7 +104,7 @@ cdef int32_t top_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const in
                         Failure* f) noexcept nogil:
     """Forget the one state. Contract: kernel.pxd (f)."""
     cdef TopBucket* b = <TopBucket*> state
-    if n == 0 or b.keyed.count == 0:
+    if n == 0 or (b.keyed.count == 0 and b.rows.n == 0):
         return 0
     if begin_anew(<TopContext*> k.ctx, b) != 0:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))

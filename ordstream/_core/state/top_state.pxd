@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from ordstream._core.ground.blocks cimport Blocks
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.ground.kernel cimport Kernel
+from ordstream._core.state.ascending_rows cimport AscendingRows, AscendingSpec
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, keyed_state
 from ordstream._core.state.ordered_places cimport OrdPlaces
 
@@ -21,6 +22,8 @@ cdef struct TopContext:
     int32_t by
     int32_t by_type
     int32_t grows
+    int32_t once           # 1: no two rows of a window have one key, and they can be kept as they come
+    AscendingSpec as_they_come
     int32_t window         # input column; -1: one window for all
     int32_t window_type
     int32_t updates        # 1: each row among the best is emitted
@@ -34,6 +37,9 @@ cdef struct TopContext:
 
 cdef struct TopBucket:
     # The state. Memory ownership: the runtime, through bucket_new / bucket_free.
+    AscendingRows rows     # once: those of the window, unless `mapped`; nothing is in the map then
+    int32_t mapped         # 1: the window's rows are in the map
+    int32_t unordered      # 1: keys came that did not ascend, so rows are not kept as they come any more
     KeyedState keyed
     Blocks blocks          # bytes of strings and lists in the rows
     int64_t* heap          # grows: record slots; a heap, worst first, once there are k
@@ -53,6 +59,7 @@ cdef void ranks_of(const TopContext* x, const Chunk* c, const int32_t* rows, int
                    int64_t* ranks) noexcept nogil
 cdef int put_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, int32_t index,
                  const int32_t* columns, bint copies) noexcept nogil
+cdef int to_map(const TopContext* x, TopBucket* b) noexcept nogil
 cdef int64_t take(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row, int64_t rank, char* key,
                   int64_t* slot) noexcept nogil
 cdef int next_window(const TopContext* x, TopBucket* b) noexcept nogil

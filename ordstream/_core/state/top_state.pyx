@@ -7,6 +7,7 @@ from ordstream._core.ground.chunk cimport (
     PT_F32, PT_F64, PT_U64, PT_VIEW, Chunk, Column, View, Worker, arena_alloc, chunk_alloc, chunk_set_valid,
 )
 from ordstream._core.ground.kernel cimport Kernel
+from ordstream._core.state.ascending_rows cimport ascending_clear, column_in, ranks_in
 from ordstream._core.state.keyed_state cimport (
     FIRST_CAPACITY, FIRST_RECORDS, KeyedState, KeyEntry, key_compare, key_hash_row, key_read, keyed_bytes,
     keyed_free, keyed_init, keyed_init_for, keyed_record, keyed_upsert,
@@ -289,6 +290,7 @@ cdef void forget(TopBucket* b) noexcept nogil:
         b.places = NULL
     keyed_free(&b.keyed)
     blocks_free(&b.blocks)
+    ascending_clear(&b.rows)
 
 
 cdef int next_window(const TopContext* x, TopBucket* b) noexcept nogil:
@@ -296,6 +298,10 @@ cdef int next_window(const TopContext* x, TopBucket* b) noexcept nogil:
     about as large. 0, or -1: no memory."""
     cdef int64_t capacity = b.keyed.capacity
     cdef int64_t reserved = b.keyed.reserved
+    if x.once and not b.mapped:                               # the map is empty
+        ascending_clear(&b.rows)
+        return 0
+    b.mapped = b.unordered
     if 8 * b.keyed.count < reserved:                          # it was much smaller
         capacity = FIRST_CAPACITY
         reserved = FIRST_RECORDS
@@ -323,12 +329,14 @@ cdef int begin_anew(const TopContext* x, TopBucket* b) noexcept nogil:
     b.room = 0
     b.threshold = INT64_MIN
     b.in_window = 0
+    b.mapped = b.unordered
     return 0
 
 
 cdef void top_free(Kernel* k, void* state) noexcept nogil:
     cdef TopBucket* b = <TopBucket*> state
     forget(b)
+    free(b.rows.memory)
     free(b.heap)
     free(b)
 
@@ -347,7 +355,8 @@ cdef void* top_new(Kernel* k, int32_t bucket) noexcept nogil:
 cdef int64_t top_bytes(Kernel* k, void* state) noexcept nogil:
     cdef TopBucket* b = <TopBucket*> state
     cdef int64_t places = b.places.size() * PLACE_BYTES if b.places != NULL else 0
-    return keyed_bytes(&b.keyed) + blocks_bytes(&b.blocks) + places
+    cdef int64_t rows = b.rows.room * 8 * (1 + (<const TopContext*> k.ctx).ncols)
+    return keyed_bytes(&b.keyed) + blocks_bytes(&b.blocks) + places + rows
 
 
 # ---------------------------------------------------------------------------------------------- a row
@@ -388,3 +397,30 @@ cdef int64_t take(const TopContext* x, TopBucket* b, const Chunk* c, int32_t row
         place = ord_places_insert(b.places, rank, slot[0], x.k)
     e.rank = rank
     return place
+
+
+cdef int to_map(const TopContext* x, TopBucket* b) noexcept nogil:
+    """Put the rows that were kept as they came into the map, and keep those that follow there. 0, or -1: no
+    memory. Cost: `take` per row."""
+    cdef Chunk seen                                          # the rows with the columns of the input
+    cdef int64_t[2 * 65] key                                 # room for a record of 64 columns
+    cdef int64_t slot
+    cdef int64_t i
+    cdef int32_t j
+    b.mapped = 1
+    if b.rows.n == 0:
+        ascending_clear(&b.rows)
+        return 0
+    memset(<void*> &seen, 0, sizeof(Chunk))
+    seen.cols = <Column*> calloc(x.ncols, sizeof(Column))
+    if seen.cols == NULL:
+        return -1
+    for j in range(x.ncols):
+        seen.cols[j].data = column_in(&b.rows, j)
+    for i in range(b.rows.n):
+        if take(x, b, &seen, <int32_t> i, ranks_in(&b.rows)[i], <char*> key, &slot) < 0:
+            free(seen.cols)
+            return -1
+    free(seen.cols)
+    ascending_clear(&b.rows)
+    return 0

@@ -158,7 +158,7 @@ cdef inline int window_close(const WindowContext* x, Kernel* k, Worker* w, const
     cdef char* key = NULL
     if not x.emission & EMIT_CLOSE:
         return 0
-    if flush_reserve(w, out, k.output, 1) != 0:
+    if out.n == out.capacity and flush_reserve(w, out, k.output, LOOKUP_BLOCK) != 0:
         return -1
     if x.by.keys != NULL:
         key = chunk_alloc(w, out, x.by.key_size)
