@@ -135,9 +135,9 @@ def clock_at(before: Sequence[Operator], index: int) -> Clock | None:
     """
     needed, steps = [index], list[ClockStep]()
     for operator in reversed(before):
-        own = operator.clock_made() if not steps else None
-        if own is not None and own[0] == needed[0]:
-            return own[1]
+        own = operator.clock_of(needed[0]) if not steps else None
+        if own is not None:
+            return own
         made = [operator.column_made(column) for column in needed] if operator.keeps_time else [None]
         columns = _taken(made)
         if columns is None:

@@ -469,6 +469,11 @@ class Operator:
         """(output column, clock): a clock that the operator moves, whose time that column has."""
         return None
 
+    def clock_of(self, column: int) -> Clock | None:
+        """The clock, moved by the operator, whose time an output column has."""
+        made = self.clock_made()
+        return None if made is None or made[0] != column else made[1]
+
     @property
     def marks_leave(self) -> bool:
         """It moves a clock that operators in other nodes look at."""

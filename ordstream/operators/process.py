@@ -89,6 +89,9 @@ class Process(FunctionText):
     def clock_wanted(self) -> tuple[Clock, int] | None:
         return None if self.clock is None else (self.clock, self.period)
 
+    def with_clock(self, clock: Clock | None) -> Self:
+        return super().with_clock(None) if clock is None else self.changed(clock=clock)
+
     def own_notes(self) -> list[str]:
         if self.clock is None:
             return []

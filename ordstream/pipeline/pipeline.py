@@ -388,7 +388,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
 
         A tuple leaves when one comes that is later than it by `slack` or more, or at the end of the stream;
         those of one time leave in the order in which they came. Windows and timers behind it, on its time,
-        go by the clock that leaves it: the latest time that came in, less the slack.
+        go by the clock that leaves it, on every branch: the latest time that came in, less the slack.
 
         Parameters
         ----------

@@ -98,11 +98,11 @@ def reordered_elsewhere(plan: Plan) -> dict[str, int]:
 def with_clocks(plan: Plan) -> Plan:
     """The plan whose operators know of the clocks of one run: those that move one make the marks that are
     wanted of it, and where several want different clocks of the source, those whose clock is computed go
-    without. In a graph no clock leaves a `reorder`.
+    without.
     """
     wanted = [clock for clock, _ in _wanted(plan)]
     chosen = next((clock for clock in wanted if isinstance(clock, int)), wanted[0] if wanted else None)
-    operators = [_with_clock(operator, chosen, plan.is_graph) for operator in plan.operators]
+    operators = [_with_clock(operator, chosen) for operator in plan.operators]
     periods: dict[str, list[int]] = {}
     for operator in operators:
         one = operator.clock_wanted()
@@ -116,12 +116,9 @@ def with_clocks(plan: Plan) -> Plan:
     return plan if same else replace(plan, operators=tuple(operators))
 
 
-def _with_clock(operator: Operator, chosen: int | ComputedClock | None, graph: bool) -> Operator:
+def _with_clock(operator: Operator, chosen: int | ComputedClock | None) -> Operator:
     one = operator.clock_wanted()
-    if one is None:
-        return operator
-    clock = one[0]
-    lost = graph if isinstance(clock, ReorderedClock) else clock != chosen and not isinstance(clock, int)
+    lost = one is not None and isinstance(one[0], ComputedClock) and one[0] != chosen
     return operator.with_clock(None) if lost else operator
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ordstream.errors import PlanError
 from ordstream.operators.branch import Branch
+from ordstream.operators.clocks import ReorderedClock
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.union import Union
 from ordstream.plan.clock import with_clocks
@@ -38,10 +39,10 @@ def laid_out(plan: Plan) -> Plan:
         Two operators have one name; too many lanes at a time; a shed operator whose rows do not go straight
         to the next operator.
     """
-    plan = with_clocks(with_one_source(plan))
+    plan = with_clocks(named(with_one_source(plan)))
     if plan.lanes or not plan.is_graph:
         return plan
-    return _on_lanes(_with_copies(joined(_named(plan))))
+    return _on_lanes(_with_copies(joined(plan)))
 
 
 def check_line(plan: Plan, where: str) -> None:
@@ -60,8 +61,12 @@ def check_one_source(plan: Plan, where: str) -> None:
         raise PlanError(f"{where}: one source is needed, the pipeline has {names}; merge them before")
 
 
-def _named(plan: Plan) -> Plan:
-    """Every operator with a name of its own."""
+def named(plan: Plan) -> Plan:
+    """Every operator of a graph with a name of its own. Those that go by the clock of another one know it by
+    its name.
+    """
+    if plan.lanes or not plan.is_graph:
+        return plan
     taken = {operator.name for operator in plan.operators}
     seen: set[str] = set()
     operators: list[Operator] = []
@@ -75,7 +80,21 @@ def _named(plan: Plan) -> Plan:
         taken.add(name)
         seen.add(name)
         operators.append(operator)
+    for position, operator in enumerate(operators):
+        wanted = operator.clock_wanted()
+        if wanted is not None and isinstance(wanted[0], ReorderedClock):
+            maker = operators[_maker(plan, position, wanted[0].operator)].name
+            if maker != wanted[0].operator:
+                operators[position] = operator.with_clock(ReorderedClock(maker))
     return plan.replaced(operators)
+
+
+def _maker(plan: Plan, position: int, name: str) -> int:
+    """The operator of a name in front of another one: the last of them."""
+    front = set(plan.producers(position))
+    while (last := max(front)) != SOURCE and plan.operators[last].name != name:
+        front = front - {last} | set(plan.producers(last))
+    return last
 
 
 def _with_copies(plan: Plan) -> Plan:

@@ -14,6 +14,7 @@ from ordstream.errors import PlanError
 from ordstream.expressions.expr import Column
 from ordstream.ground.types import is_temporal
 from ordstream.operators.branch import Branch
+from ordstream.operators.clocks import ReorderedClock
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.project import Project
 from ordstream.plan.outputs import Output, widened
@@ -84,7 +85,7 @@ def _by_clock(plan: Plan, position: int, clock: int | None, merge_by: str | None
     """The operator with the clock of the run, if it wants that of its source's merged column."""
     operator = plan.operators[position]
     wanted = operator.clock_wanted()
-    if wanted is None:
+    if wanted is None or isinstance(wanted[0], ReorderedClock):
         return operator
     producer, port = position, 0
     while producer != SOURCE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ordstream.operators.clocks import Clock
+from ordstream.operators.clocks import Clock, ReorderedClock
 from ordstream.operators.operator import Operator
 from ordstream.plan.plan import SOURCE, Plan
 
@@ -72,13 +72,16 @@ class Joined:
         """As `columns_passed`."""
         return self.columns_passed().get(column)
 
-    def clock_made(self) -> None:
-        """None: no clock leaves a union."""
+    def clock_of(self, column: int) -> Clock | None:
+        """That of the one `reorder` whose time the column is on every way."""
+        found = _reordered(self._plan, self._position, column)
+        return None if found is None else found[1]
 
     def clock_wanted(self) -> tuple[Clock, int] | None:
-        """As the first operator in front that wants a clock."""
+        """As the first operator in front that wants a clock of the run."""
         operators: tuple[Operator, ...] = self._plan.operators[: self._position]
-        return next((wanted for one in operators if (wanted := one.clock_wanted()) is not None), None)
+        wanted = (one for operator in operators if (one := operator.clock_wanted()) is not None)
+        return next((one for one in wanted if not isinstance(one[0], ReorderedClock)), None)
 
 
 def _traced(plan: Plan, position: int, port: int, column: int) -> tuple[int, int] | None:
@@ -94,3 +97,20 @@ def _traced(plan: Plan, position: int, port: int, column: int) -> tuple[int, int
         found.append(None if at is None else _traced(plan, edge.producer, edge.port, at))
     names = {None if at is None else plan.all_sources[at[0]].schema.names[at[1]] for at in found}
     return found[0] if len(names) == 1 else None
+
+
+def _reordered(plan: Plan, position: int, column: int) -> tuple[int, Clock] | None:
+    """Which operator moves the clock that a column behind an operator is on every way, and that clock; None:
+    there is none, or several.
+    """
+    if position == SOURCE:
+        return None
+    operator = plan.operators[position]
+    own = operator.clock_of(column)
+    if own is not None:
+        return position, own
+    found = set()
+    for edge in plan.inputs(position):
+        at = operator.columns_passed_from(edge.place).get(column) if operator.keeps_time else None
+        found.add(None if at is None else _reordered(plan, edge.producer, at))
+    return found.pop() if len(found) == 1 else None

@@ -240,7 +240,9 @@ class _SerialRun:
         self.marks_of = [marks_of(plan, position, punctuation) for position in range(len(plan.operators))]
         self.graph: SerialGraph | None = None
         if plan.is_graph:
-            self.graph = SerialGraph(plan, self.operators, self.attempt, OperatorError)
+            self.graph = SerialGraph(
+                plan, self.operators, self.attempt, OperatorError, self.emit, self.punctuate
+            )
         self.result = SerialResult(plan.output)
         self.completed = 0  # the last serial whose tuple was followed to the end
         self.begin(serial=0)
@@ -263,18 +265,12 @@ class _SerialRun:
             for row in rows:
                 self.feed(producer + 1, row)
             return
-        outputs, error = self.graph.spread(producer, rows)
-        for row in outputs:
-            self.feed(len(self.operators), row)
-        if error is not None:
-            raise error
+        self.graph.spread(producer, rows)
 
     def feed(self, position: int, row: Row) -> None:
         """Give a row to an operator; all that it causes reaches the end before this returns."""
         if position == len(self.operators):
-            self.result._storage.append(row)
-            self.result.tags.append((self.serial, self.outputs_of_serial))
-            self.outputs_of_serial += 1
+            self.emit(row)
             return
         operator = self.operators[position]
         for output in self.attempt(operator, lambda: operator.process(row), row):
@@ -282,6 +278,12 @@ class _SerialRun:
                 self.punctuate(output.time, position)
             else:
                 self.feed(position + 1, output)
+
+    def emit(self, row: Row) -> None:
+        """One more row of the output."""
+        self.result._storage.append(row)
+        self.result.tags.append((self.serial, self.outputs_of_serial))
+        self.outputs_of_serial += 1
 
     def punctuate(self, time: int, maker: int = SOURCE_MARKS) -> None:
         """A time punctuation, of the source or of the operator at `maker`, meets operators in their order,

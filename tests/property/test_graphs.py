@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from property import drawn_options
 from property.compare import exact_rows
-from property.drawn_expressions import Expressions
+from property.drawn_expressions import Expressions, named
+from property.drawn_options import can_be_time
 from property.drawn_values import batches, schemas, tables
 from property.drawn_windows import agreed
 from property.strategies import NAMESPACE, VOCABULARY, Chain, clocks
@@ -23,14 +25,19 @@ from property.strategies import NAMESPACE, VOCABULARY, Chain, clocks
 import ordstream as od
 from ordstream.errors import OperatorError, PlanError, SourceError
 from ordstream.ground.types import is_list
+from ordstream.operators.clocks import ReorderedClock
+from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import with_outputs
-from ordstream.testing import run_serial
+from ordstream.reference.serial_graph import SerialGraph
+from ordstream.testing import SerialResult, run_serial
 
 #: Operators that leave the columns as they are: what they make can be united.
 SAME_COLUMNS = (
     *("filter", "filter_function", "filter_function", "deduplicate", "ends", "reorder", "with_columns"),
     "filter",
 )
+#: What looks at the clock that leaves a `reorder`, and what may stand in front of it.
+BEHIND_REORDER = ("window", "rolling", "filter", "computed_time", "with_columns", "reorder", "join_interval")
 
 
 @dataclass
@@ -48,10 +55,10 @@ class Graph:
         return "\n".join(["", *texts, f"# {self.source.source_schema}", f"# {data}", f"{self.options}"])
 
 
-def grown(draw: Any, chain: Chain, depth: int) -> list[Chain]:
+def grown(draw: Any, chain: Chain, depth: int, usual: tuple[str, ...] = SAME_COLUMNS) -> list[Chain]:
     """The chain with more operators, perhaps branches: one end, or two."""
     for _ in range(draw(st.integers(0, 2))):
-        words = SAME_COLUMNS if draw(st.integers(0, 2)) else VOCABULARY
+        words = usual if draw(st.integers(0, 2)) else VOCABULARY
         able = [n for n in words if n != "lists" or any(is_list(t) for t in chain.schema.types)]
         getattr(chain, draw(st.sampled_from(able)))()
     if not depth or not draw(st.integers(0, 3)):
@@ -65,8 +72,8 @@ def grown(draw: Any, chain: Chain, depth: int) -> list[Chain]:
         two, names = (chain.pipeline, chain.pipeline), ["", ""]
     ends: list[Chain] = []
     for pipeline, name in zip(two, names, strict=True):
-        side = Chain(draw, pipeline, [*chain.texts, name], chain.clocks, chain.rejected)
-        ends += grown(draw, side, depth - 1)
+        side = Chain(draw, pipeline, [*chain.texts, name], chain.clocks, chain.latest, chain.rejected)
+        ends += grown(draw, side, depth - 1, usual)
     if draw(st.integers(0, 3)):
         ends = united(draw, ends)
     return ends[:4]
@@ -82,7 +89,7 @@ def united(draw: Any, ends: list[Chain]) -> list[Chain]:
         fitting = [*fitting, fitting[0]]
     text = ", ".join("".join(end.texts) for end in fitting)
     one = Chain(draw, od.union(*(end.pipeline for end in fitting)), [f"od.union({text})"])
-    one.rejected = ends[0].rejected
+    one.rejected, one.latest = ends[0].rejected, ends[0].latest
     return [*grown(draw, one, 0), *others]
 
 
@@ -93,7 +100,39 @@ def graphs(draw: Any) -> Graph:
     ascending = draw(clocks(schema))
     source = od.Pipeline(schema)
     rejected: list[Chain] = []
-    ends = grown(draw, Chain(draw, source, ["p"], ascending, rejected), 2)
+    ends = grown(draw, Chain(draw, source, ["p"], ascending, "", rejected), 2)
+    return complete(draw, source, ends, rejected, ascending)
+
+
+@st.composite
+def reordered_graphs(draw: Any) -> Graph:
+    """One with a `reorder` on a lane, windows that go by its clock, and rows beside it."""
+    schema = draw(schemas().filter(lambda schema: named(schema, can_be_time)))
+    ascending = draw(clocks(schema))
+    source = od.Pipeline(schema)
+    rejected: list[Chain] = []
+    (front,) = grown(draw, Chain(draw, source, ["p"], ascending, "", rejected), 0)
+    lane = Chain(draw, front.pipeline, front.texts, front.clocks, front.latest, rejected)
+    if named(lane.schema, can_be_time):
+        lane.reorder()
+    if draw(st.booleans()):
+        text = Expressions(draw, lane.schema).boolean(1)
+        two = eval(f"p.branch({text})", NAMESPACE | {"p": lane.pipeline})
+        lane.pipeline, lane.texts = od.union(*two), [f"od.union(*{''.join(lane.texts)}.branch({text}))"]
+    ends = grown(draw, lane, draw(st.integers(0, 2)), BEHIND_REORDER)
+    for end in ends:
+        if draw(st.integers(0, 3)):
+            getattr(end, draw(st.sampled_from(["window", "window", "rolling"])))()
+    if draw(st.booleans()):
+        ends += grown(draw, front, 1)
+    if draw(st.booleans()):
+        ends = united(draw, draw(st.permutations(ends)))
+    return complete(draw, source, ends[:4], rejected, ascending)
+
+
+def complete(draw: Any, source: Any, ends: list[Chain], rejected: list[Chain], ascending: Any) -> Graph:
+    """With outputs, data and options."""
+    schema = source.schema
     outputs = {f"o{number}": end for number, end in enumerate([*ends, *rejected])}
     table = draw(tables(schema, clocks=ascending))
     given = draw(drawn_options.options(schema, ascending))
@@ -119,11 +158,94 @@ def tables_of(pipeline: Any, data: Any, **options: Any) -> tuple[dict[str, pa.Ta
     )
 
 
-@settings(
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-)
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+@settings(suppress_health_check=SLOW)
 @given(graphs())
 def test_graphs(graph):
+    compare(graph)
+
+
+SEEN: Counter[str] = Counter()
+EXAMPLES = max(60, settings().max_examples)  # so many that all is covered
+#: What the graphs behind a `reorder` must have had among them.
+COVERED = ("windows", "rolling", "second output", "behind a union", "several outputs", "marks",
+           "rows beside", "failed", "suspended")  # fmt: skip
+
+
+@settings(suppress_health_check=SLOW, max_examples=EXAMPLES, derandomize=EXAMPLES == 60)
+@given(reordered_graphs())
+def graphs_behind_reorder(graph):
+    outputs = {name: end.pipeline.plan for name, end in graph.outputs.items()}
+    plan = laid_out(with_outputs(outputs)[0])
+    timed = [one for one in plan.operators if goes_by_reorder(one)]
+    if timed:
+        SEEN["windows"] += any(one.op != "rolling" for one in timed)
+        SEEN["rolling"] += any(one.op == "rolling" for one in timed)
+        SEEN["second output"] += any(one.takes_rejections for one in plan.operators)
+        SEEN["several outputs"] += len(outputs) > 1
+        SEEN["behind a union"] += any(behind_a_union(plan, one) for one in timed)
+    with patch.object(SerialGraph, "cut", noting_cuts(SerialGraph.cut)):
+        whole = compare(graph)
+    if whole is not None and whole.error is None and len(graph.batches) > 1:
+        suspended(graph, whole)
+
+
+def suspended(graph: Graph, whole: SerialResult) -> None:
+    """A run that ends in the middle and goes on from its snapshot gives what one run gives."""
+    options = drawn_options.settled(graph.options)
+    outputs = {name: end.pipeline for name, end in graph.outputs.items()}
+    at = len(graph.batches) // 2
+    try:
+        first = graph.source.run(graph.batches[:at], outputs=outputs, end="suspend", **options)
+        rest = graph.source.run(graph.batches[at:], outputs=outputs, restore=first.snapshot, **options)
+    except PlanError as refused:
+        assert "state" in str(refused) or "end='suspend'" in str(refused)  # noqa: PT017
+        return
+    SEEN["suspended"] += 1
+    for name, table in whole.outputs.items():
+        found = [*first[name].to_batches(), *rest[name].to_batches()]
+        assert exact_rows(found, first[name].schema) == exact_rows(
+            table.select(first[name].column_names).to_batches(), first[name].schema
+        ), name
+
+
+def goes_by_reorder(operator: Any) -> bool:
+    wanted = operator.clock_wanted()
+    return wanted is not None and isinstance(wanted[0], ReorderedClock)
+
+
+def behind_a_union(plan: Any, operator: Any) -> bool:
+    position = plan.operators.index(operator)
+    while plan.operators[position].clock_made() is None and position >= 0:
+        if plan.operators[position].op == "union":
+            return True
+        position = plan.producers(position)[0]
+    return False
+
+
+def noting_cuts(cut: Any) -> Any:
+    """What a mark cuts is counted."""
+
+    def noted(self, position, time, places, out, beside):
+        SEEN["marks"] += 1
+        SEEN["rows beside"] += any(beside.values())
+        cut(self, position, time, places, out, beside)
+
+    return noted
+
+
+def test_graphs_behind_reorder():
+    SEEN.clear()
+    graphs_behind_reorder()
+    assert all(SEEN[what] for what in COVERED), SEEN
+
+
+def compare(graph: Graph) -> SerialResult | None:
+    """The outputs, errors and counts of a run are those of `run_serial`, which are given; None: it refuses
+    the graph.
+    """
     options = drawn_options.settled(graph.options)
     outputs = {name: end.pipeline for name, end in graph.outputs.items()}
     try:
@@ -132,7 +254,7 @@ def test_graphs(graph):
         )
     except PlanError as refused:
         assert "there is one clock" in str(refused)  # noqa: PT017
-        return
+        return None
     found, error, report = tables_of(graph.source, graph.batches, outputs=outputs, **options)
     for name, table in expected.outputs.items():
         assert exact_rows(found[name].to_batches(), table.schema) == exact_rows(
@@ -140,6 +262,7 @@ def test_graphs(graph):
         ), name
     assert report.emitted_through == expected.emitted_through
     assert report.leaked_chunks == 0
+    SEEN["failed"] += expected.error is not None
     assert (error is None) == (expected.error is None), (error, expected.error)
     if isinstance(expected.error, OperatorError):
         assert (error.operator, error.serial) == (expected.error.operator, expected.error.serial)
@@ -151,3 +274,4 @@ def test_graphs(graph):
             counted = {o.name: getattr(o, what) for o in report.operators if getattr(o, what)}
             assert counted == Counter(name for name, _ in of)
         assert {o.name: o.adjusted for o in report.operators if o.adjusted} == expected.adjusted
+    return expected

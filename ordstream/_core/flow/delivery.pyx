@@ -144,6 +144,26 @@ cdef void enter(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
     d.direct += 1
 
 
+cdef int deliver_marked(Operator* to, Chunk* last, Delivery* d) noexcept nogil:
+    """deliver for rows with marks among them: as many chunks as there is room for; the unit keeps the rest.
+    Returns: as deliver."""
+    cdef Chunk* c
+    while True:
+        c = last.link if last.link != NULL else last
+        if not admits(to, 1, c.nparts if not to.lanes or wants(to, c) else 0):
+            return 0
+        last.link = c.link
+        c.link = NULL
+        if c == last:
+            c.time = 0                                        # a unit like any other
+        if to.lanes:
+            enter(to, c, d)
+        else:
+            enqueue(to, c, d)
+        if c == last:
+            return 1
+
+
 cdef int deliver_past(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
     """deliver in a run with lanes: past operators that are empty and have nothing to do for the unit.
 
@@ -155,6 +175,8 @@ cdef int deliver_past(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
     cdef Chunk* following = c
     cdef int64_t chunks = 0
     cdef int64_t parts = 0
+    if marked_whole(c):
+        return deliver_marked(to, c, d)
     if c.link != NULL:
         while following != NULL:
             chunks += 1
@@ -178,24 +200,6 @@ cdef int deliver_past(Operator* to, Chunk* c, Delivery* d) noexcept nogil:
         to = to.next
         wanted = next_wants
     enter(to, c, d)
-    return 1
-
-
-cdef int deliver_marked(Operator* to, Chunk* last, Delivery* d) noexcept nogil:
-    """deliver for rows with marks among them: as many chunks as there is room for; the unit keeps the rest.
-    Returns: as deliver."""
-    cdef Chunk* c
-    while last.link != NULL:
-        c = last.link
-        if not admits(to, 1, c.nparts):
-            return 0
-        last.link = c.link
-        c.link = NULL
-        enqueue(to, c, d)
-    last.time = 0                                             # a unit like any other
-    if not admits(to, 1, last.nparts):
-        return 0
-    enqueue(to, last, d)
     return 1
 
 

@@ -9,3 +9,4 @@ cdef enum:
 cdef int mark_flush(Worker* w, Chunk* out) noexcept nogil
 cdef void cut_lanes(Chunk* c, int32_t slot) noexcept nogil
 cdef int inherit_lanes(Kernel* kernel, Worker* w, Chunk* out, Chunk* source) noexcept nogil
+cdef int inherit_pieces(Worker* w, Chunk* out, Chunk* rest, Chunk* source) noexcept nogil

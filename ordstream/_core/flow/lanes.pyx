@@ -1,7 +1,11 @@
 """Lanes: what a new chunk takes over from the one it was made of, and what a failure cuts. See lanes.pxd."""
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy
 from ordstream._core.flow.assemble cimport assign_serials
-from ordstream._core.ground.chunk cimport Chunk, Fork, Worker, chunk_alloc, row_slot, slot_serial
+from ordstream._core.ground.atomics cimport store_relaxed
+from ordstream._core.ground.chunk cimport (
+    Chunk, Column, Fork, Worker, chunk_alloc, chunk_hold, chunk_hold_share, chunk_new, row_slot, slot_serial,
+)
 from ordstream._core.ground.kernel cimport Kernel
 
 
@@ -71,23 +75,132 @@ cdef void cut_lanes(Chunk* c, int32_t slot) noexcept nogil:
         b = b.beside
 
 
+cdef inline int take_place(Worker* w, Chunk* out, const Chunk* source) noexcept nogil:
+    """Lane and branch points of a chunk that was made of another one. 0, or -1: no memory."""
+    cdef int32_t i
+    out.lane = source.lane
+    out.fork = source.fork
+    if source.fork == NULL:
+        return 0
+    out.place = <int32_t*> chunk_alloc(w, out, <int64_t> out.n * 4 + 4)
+    if out.place == NULL:
+        return -1
+    for i in range(out.n):
+        out.place[i] = out.origin[i] if source.place == NULL else source.place[out.origin[i]]
+    return 0
+
+
 cdef int inherit_lanes(Kernel* kernel, Worker* w, Chunk* out, Chunk* source) noexcept nogil:
     """The part of inherit (delivery.pyx) that is about serials and lanes. 0, or -1: no memory.
 
     A kernel that takes whole units has seen to both.
     """
-    cdef int32_t i
     if kernel.units:
         return 0
     if assign_serials(w, out, source) != 0:
         return -1
-    out.lane = source.lane
     out.beside = source.beside
-    out.fork = source.fork
-    if source.fork != NULL:
-        out.place = <int32_t*> chunk_alloc(w, out, <int64_t> out.n * 4 + 4)
-        if out.place == NULL:
+    return take_place(w, out, source)
+
+
+# -------------------------------------------------------------------------------- rows cut by marks
+
+
+cdef inline bint is_behind(const Chunk* b, int32_t slot, const Chunk* c, int32_t at) noexcept nogil:
+    """Whether a row of another lane comes behind what row `at` of `c` causes in its own."""
+    cdef int64_t serial = slot_serial(b, slot)
+    cdef int64_t other = slot_serial(c, at)
+    cdef const Fork* fork
+    if serial != other:
+        return serial > other
+    fork = common_fork(b, c)
+    return place_at(b, slot, fork) > place_at(c, at, fork)
+
+
+cdef int give_piece(Worker* w, Chunk* piece, Chunk* b, int32_t n) noexcept nogil:
+    """The first `n` rows of another lane go into a piece, which shares their columns. 0, or -1: no
+    memory."""
+    cdef Chunk* new
+    if n == 0:
+        return 0
+    new = chunk_new(w)
+    if new == NULL:
+        return -1
+    new.ncols = b.ncols
+    memcpy(new.cols, b.cols, b.ncols * sizeof(Column))
+    new.slots = b.slots
+    new.first_serial = b.first_serial
+    new.last_serial = b.last_serial
+    new.serials = b.serials
+    new.lane = b.lane
+    new.fork = b.fork
+    new.place = b.place
+    new.n = n
+    new.sel = b.sel
+    b.sel += n                                     # a selection that its lane may narrow in place
+    b.n -= n
+    new.beside = piece.beside
+    piece.beside = new
+    return 0
+
+
+cdef int divide_beside(Worker* w, Chunk* piece, const Chunk* mark, const Chunk* source) noexcept nogil:
+    """What the other lanes have in front of a mark goes into a piece; without a mark, the rest. 0, or -1: no
+    memory."""
+    cdef Chunk* b = source.beside
+    cdef int32_t n
+    while b != NULL:
+        if b.sel == NULL:
+            b.sel = <int32_t*> chunk_alloc(w, b, <int64_t> b.n * 4 + 4)
+            if b.sel == NULL:
+                return -1
+            for n in range(b.n):
+                b.sel[n] = n
+        n = b.n
+        if mark != NULL:
+            n = 0
+            while n < b.n and not is_behind(b, b.sel[n], source, mark.slots):
+                n += 1
+        if give_piece(w, piece, b, n) != 0:
             return -1
-        for i in range(out.n):
-            out.place[i] = out.origin[i] if source.place == NULL else source.place[out.origin[i]]
+        b = b.beside
+    return 0
+
+
+cdef int inherit_pieces(Worker* w, Chunk* out, Chunk* rest, Chunk* source) noexcept nogil:
+    """inherit (delivery.pyx) for rows with marks among them (ground/marked_rows.pxd), before they have
+    serials: what is in front of a mark becomes a piece, with the rows of other lanes up to those that the
+    row which shows the mark has caused; so does the rest.
+
+    Pieces are units of their own, which other workers may take: they share the memory of what they are made
+    of. Ownership of `source`: theirs. Returns: 0, or -1: no memory. Cost: linear in the rows, and a small
+    chunk per piece and lane.
+    """
+    cdef Chunk* shared = chunk_new(w)
+    cdef Chunk* piece = out
+    cdef Chunk* mark = rest
+    cdef Chunk* b
+    cdef Chunk* following
+    cdef int64_t pieces = 1
+    if shared == NULL or assign_serials(w, out, source) != 0:
+        return -1
+    while True:
+        if (take_place(w, piece, source) != 0 or chunk_hold_share(w, piece, shared) != 0
+                or divide_beside(w, piece, mark, source) != 0):
+            return -1
+        if mark == NULL:
+            break
+        pieces += 1
+        piece = mark.link
+        mark = piece.link
+    out.counted = source.counted
+    out.arrived_ns = source.arrived_ns
+    out.dispatched_ns = source.dispatched_ns
+    store_relaxed(&shared.pending, pieces)         # other workers see it with the pieces
+    b = source
+    while b != NULL:
+        following = b.beside
+        b.beside = NULL
+        chunk_hold(shared, b)
+        b = following
     return 0

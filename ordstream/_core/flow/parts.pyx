@@ -8,7 +8,7 @@ from ordstream._core.flow.delivery cimport (
 )
 from ordstream._core.flow.exports cimport export_state
 from ordstream._core.flow.ingress cimport came_with_rows
-from ordstream._core.flow.lanes cimport mark_flush
+from ordstream._core.flow.lanes cimport inherit_pieces, mark_flush
 from ordstream._core.flow.operator cimport Operator, Slice
 from ordstream._core.flow.sampling cimport sample_rows
 from ordstream._core.flow.state_bound cimport state_too_large
@@ -231,6 +231,7 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     cdef Chunk* out = c
     cdef Chunk* tail = NULL
     cdef Chunk* marked = NULL          # of an operator that moves a clock: what is behind `out`
+    cdef bint pieces = False           # ... which takes other lanes along
     cdef int64_t rows = 0
     cdef Chunk empty_holder
     cdef int64_t ticket = c.ticket
@@ -253,9 +254,13 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     else:
         marked = marked_rest(c)
         out = merge_parts(w, c, op.kernel.output, op.has_views, cut)
+        pieces = marked != NULL and op.lanes != 0
+        if out == NULL or (pieces and inherit_pieces(w, out, marked, c) != 0):
+            out_of_memory(op)
+            return
         if marked != NULL:
             rows = marked_date(w, marked, c, op.kernel.output, op.index)
-        if out == NULL or rows < 0 or inherit(op, w, out, c) != 0:
+        if rows < 0 or (not pieces and inherit(op, w, out, c) != 0):
             out_of_memory(op)
             return
     out.last_serial = last

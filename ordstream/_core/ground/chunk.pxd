@@ -31,6 +31,7 @@ cdef enum ChunkKind:
     SNAPSHOT = 3           # `time` is its number: every bucket's state leaves as it passes (exports.pxd)
     FAILURE = 4            # an in-order error: everything before it is delivered, nothing after it
     SUSPEND = 5            # a SNAPSHOT that ends the run: its stream goes on elsewhere; nothing is flushed
+    SHARE = 6              # never travels: a share of `beside`, which lives as long as one of its shares
 
 # Physical class of a column inside the core (design: ordstream/ground/types.py maps Arrow types to these).
 cdef enum PhysicalType:
@@ -330,6 +331,7 @@ cdef inline bint unit_has(const Chunk* c, uint64_t lanes) noexcept nogil:
 cdef void chunk_release_held(Worker* w, Chunk* c) noexcept nogil
 cdef Chunk* unit_front(Chunk* unit, uint64_t lanes) noexcept nogil
 cdef void chunk_hold(Chunk* c, Chunk* held) noexcept nogil
+cdef int chunk_hold_share(Worker* w, Chunk* c, Chunk* shared) noexcept nogil
 cdef int chunk_reserve(Worker* w, Chunk* out, const Layout* layout, int32_t extra) noexcept nogil
 cdef int chunk_set_valid(Worker* w, Chunk* c, int32_t col) noexcept nogil
 cdef Failure* failure_new(int32_t slot, int32_t code, const char* message) noexcept nogil

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strncpy
-from ordstream._core.ground.atomics cimport add_relaxed, as_int, as_pointer
+from ordstream._core.ground.atomics cimport add_relaxed, as_int, as_pointer, sub_acq_rel
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.threads cimport mutex_delete, mutex_new
 from ordstream._core.ground.widths cimport WIDTHS
@@ -227,6 +227,9 @@ cdef void chunk_release_held(Worker* w, Chunk* c) noexcept nogil:
         c.failure = NULL
     while h != NULL:
         following = h.held_next
+        # acq_rel: the last one sees what others did with the chunk's memory
+        if h.kind == SHARE and sub_acq_rel(&h.beside.pending, 1) == 1:
+            chunk_free(w, h.beside)
         chunk_free(w, h)
         h = following
 
@@ -238,6 +241,22 @@ cdef void chunk_hold(Chunk* c, Chunk* held) noexcept nogil:
     """
     held.held_next = c.held
     c.held = held
+
+
+cdef int chunk_hold_share(Worker* w, Chunk* c, Chunk* shared) noexcept nogil:
+    """`shared` is released when the last of those that hold a share of it is; its `pending` says how many
+    these are.
+
+    Thread safety: the owner of `c`; releasing, any worker. Ownership of `shared`: all of them together, from
+    then on. Returns: 0, or -1: no memory. Cost: one small chunk.
+    """
+    cdef Chunk* share = chunk_new(w)
+    if share == NULL:
+        return -1
+    share.kind = SHARE
+    share.beside = shared
+    chunk_hold(c, share)
+    return 0
 
 
 cdef Chunk* unit_front(Chunk* unit, uint64_t lanes) noexcept nogil:
@@ -267,6 +286,7 @@ cdef Chunk* unit_front(Chunk* unit, uint64_t lanes) noexcept nogil:
     c.last_serial = unit.last_serial
     c.dispatched_ns = unit.dispatched_ns
     c.arrived_ns = unit.arrived_ns
+    c.time = unit.time
     return c
 
 

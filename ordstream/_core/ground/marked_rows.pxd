@@ -1,14 +1,16 @@
 """Rows with time punctuations among them: what a stateful operator gives that moves a clock.
 
 a) The kernel puts a TIME chunk and another data chunk behind the one that it writes to (`marked_row`),
-   linked by `link`, and goes on in the new one. Each has its own memory. An operator with one bucket, in a
-   run with one lane. Who looks at the marks is behind it, or in other nodes.
+   linked by `link`, and goes on in the new one. Each has its own memory. An operator with one bucket. Who
+   looks at the marks is behind it, or in other nodes.
 b) When the input chunk is done, they get serials (`marked_date`) and become one unit (`marked_unit`). All
    outputs of a serial may be in several of its chunks, so a chunk in front of a mark ends in front of the
    mark's serial; the last one has what is said of the whole unit.
 c) Such a unit may have more chunks than the operator behind has room for. So it is delivered piece by piece
    (delivery.pyx, egress.pyx), and its first chunk, by whose address a parked unit is known, is the one that
    comes last: `marked_whole` tells.
+d) In a run with several lanes each chunk of rows takes along what the other lanes have at its place
+   (flow/lanes.pyx, inherit_pieces).
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport TIME, Chunk, Layout, Worker

@@ -3,7 +3,8 @@
 a) Both operators take the same rows, from a branch point directly in front of both: a row is known by that
    `Fork`, whose address is its own while the unit lives, and its slot there.
 b) A unit passes the first operator before it reaches the second: what is put for a unit is complete when it
-   is taken.
+   is taken. It may be cut in between (marked_rows.pxd, d): each piece has slots of its own, and takes what
+   is noted of these.
 c) What a failed or cancelled run leaves goes with the table.
 """
 from libc.stdint cimport int32_t, int64_t
@@ -29,7 +30,8 @@ cdef struct RejectionTable:
 
 cdef int rejection_put(RejectionTable* table, const Chunk* c, int32_t slot, const char* type_,
                        int32_t type_size, const char* text, int32_t text_size) noexcept nogil
-cdef Rejection* rejections_take(RejectionTable* table, const Fork* fork) noexcept nogil
+cdef Rejection* rejections_take(RejectionTable* table, const Fork* fork, int32_t first,
+                                int32_t last) noexcept nogil
 cdef void rejections_free(Rejection* first) noexcept nogil
 
 

@@ -41,8 +41,9 @@ cdef int rejection_put(RejectionTable* table, const Chunk* c, int32_t slot, cons
     return 0
 
 
-cdef Rejection* rejections_take(RejectionTable* table, const Fork* fork) noexcept nogil:
-    """The rows of a unit, in any order; NULL: none was rejected.
+cdef Rejection* rejections_take(RejectionTable* table, const Fork* fork, int32_t first,
+                                int32_t last) noexcept nogil:
+    """The rows of a unit in slots `first` to `last`, in any order; NULL: none was rejected.
 
     Thread safety: any worker. Ownership: the caller's. Cost: one load where nothing was rejected of late;
     else a look at what is in flight, divided by LISTS.
@@ -57,7 +58,7 @@ cdef Rejection* rejections_take(RejectionTable* table, const Fork* fork) noexcep
     link = &table.lists[list_of(fork)]
     while link[0] != NULL:
         r = link[0]
-        if r.fork != fork:
+        if r.fork != fork or r.slot < first or r.slot > last:
             link = &r.next
             continue
         link[0] = r.next

@@ -91,12 +91,14 @@ cdef Chunk* rejected_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     a new chunk. Cost: one load where nothing was rejected, else a pass over the rows.
     """
     cdef const RejectedContext* x = <const RejectedContext*> k.ctx
-    cdef Rejection* taken = rejections_take(x.table, c.fork)
+    cdef Rejection* taken = NULL
     cdef Rejection** found
     cdef Chunk* out
     cdef int32_t n = 0
     cdef int32_t i
     cdef int32_t slot
+    if c.n:
+        taken = rejections_take(x.table, c.fork, row_slot(c, 0), row_slot(c, c.n - 1))
     if taken == NULL:
         return no_rows(k, c)
     found = by_row(w, c, taken, &n)
