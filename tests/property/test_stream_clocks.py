@@ -1,0 +1,90 @@
+"""Random pipelines with clocks as streams in Spark, without Spark: whatever the nodes of each batch, the
+output is that of a sequential run, in values, order and tags.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from property import strategies as s
+from property.compare import (
+    as_table,
+    exact_rows,
+    for_several_nodes,
+    large,
+    options_over_nodes,
+    run_reference,
+)
+from property.drawn_clocked import clocked
+
+from ordstream.errors import OperatorError, SchemaError, SourceError
+
+pytest.importorskip("pyspark")
+import pyarrow.parquet as pq
+from epoch_frames import Frame, install
+
+from ordstream.spark.arrival import align
+from ordstream.spark.streaming.epoch_functions import FINISH, SUSPEND
+from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.epoch_runner import EpochRunner, output_schema
+
+FEW = large(max_examples=max(12, settings.default.max_examples // 5))
+NODES = st.lists(st.sampled_from((1, 2, 3, 5)), min_size=4, max_size=4)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tasks():
+    with pytest.MonkeyPatch.context() as patch:
+        install(patch)
+        yield
+
+
+def epochs(case: s.Case, table: pa.Table, edges: list[int], nodes: list[int], folder: Path) -> list[Any]:
+    """The output of a stream with so many batches, over so many nodes each, and of its end."""
+    options = options_over_nodes(case)
+    workers = options.pop("workers")
+    log = EpochLog.begun(folder, ("place",), output_schema(case.pipeline))
+    columns = [*table.columns, pa.array(range(len(table)), pa.int64())]
+    rows = pa.table(columns, names=[*(f"c{k}" for k in range(table.num_columns)), "o0"])
+    for number, n in enumerate(nodes):
+        runner = EpochRunner.made(
+            "hash", log=log, pipeline=case.pipeline, ordering=("o0",), slack=None, late="raise", nodes=n,
+            workers=workers, options=options, run="r",
+        )  # fmt: skip
+        last = number + 1 == len(nodes)
+        low, high = (0, 0) if last else edges[number : number + 2]
+        part = Frame(rows.slice(low, high - low))
+        log.publish(runner.epoch(part, number, log.last(), "s", FINISH if last else SUSPEND))
+    files = [one["file"] for manifest in log.all() for one in manifest.output]
+    found = [pq.ParquetFile(log.folder / "output" / name).read() for name in files]
+    return exact_rows([batch for one in found for batch in one.to_batches()], log.schema)
+
+
+@FEW
+@given(clocked(), NODES, st.data())
+def test_streams_with_clocks(case: s.Case, nodes: list[int], data: Any) -> None:
+    plan, table = case.pipeline.plan, as_table(case)
+    assume(for_several_nodes(plan) and all(one.can_snapshot for one in plan.operators))
+    assume(not (plan.operators and plan.operators[-1].only_at_end))
+    expected = run_reference(case.pipeline, table, options_over_nodes(case).get("punctuate"))
+    inner = data.draw(st.lists(st.integers(0, len(table)), min_size=2, max_size=2))
+    edges = [0, *sorted(inner), len(table)]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = epochs(case, table, edges, nodes, Path(folder) / "c")
+        except SchemaError:
+            assume(False)  # a type that Spark has not
+        except (OperatorError, SourceError):
+            assert expected.error is not None
+            return
+        schema = output_schema(case.pipeline)
+    assert expected.error is None
+    tags = [pa.array([tag[k] for tag in expected.tags], pa.int64()) for k in (0, 1)]
+    wanted = expected.table.append_column("_serial", tags[0]).append_column("_index", tags[1])
+    assert found == exact_rows([align(one, schema) for one in wanted.to_batches()], schema)
