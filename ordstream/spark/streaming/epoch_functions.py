@@ -517,6 +517,7 @@ class MergeFunction(Shipped):
         output = Output(files, self.output)
         running: RunningIndex | None = None
         for batch in apart(batches, results):
+            assert not isinstance(batch, TimeMark)  # no stage is behind the last one
             if running is None:
                 last = _last_serial(begin, results)
                 running = RunningIndex(begin.emitted_through)
