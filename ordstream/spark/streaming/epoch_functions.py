@@ -30,11 +30,12 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.spark.arrival import align, read_column
 from ordstream.spark.executor import worker_options
+from ordstream.spark.mark_rows import MarksOf
 from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.arriving import Arrival, Arriving
 from ordstream.spark.streaming.epoch_files import EpochFiles
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, Said
-from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock, MarksOf, apart, said_among
+from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock, apart, rows_of, said_among
 from ordstream.spark.streaming.group_ranges import GroupRanges
 from ordstream.spark.streaming.key_costs import KeyCosts
 from ordstream.spark.streaming.moving import Moved, MovedShare, Moves
@@ -299,7 +300,7 @@ class FragmentPart:
         else:
             said["states"] = None
         if node == 0:  # every node has heard the same
-            yield from self.marks.rows(self.output, onward)
+            yield from rows_of(self.marks, self.output, onward)
 
     def _first(self, rows: Iterator[Any], node: int) -> tuple[bool, Iterator[Any]]:
         """Whether something may come of what arrives, and all of that. Nothing comes of marks alone where
@@ -358,7 +359,7 @@ class FragmentPart:
                 if batch.num_rows:
                     yield align(_with_result(batch), self.output)
             left = running.left_marks(self.marks.behind) if self.marks.makes else []
-        yield from self.marks.rows(self.output, self.marks.left(left))
+        yield from rows_of(self.marks, self.output, self.marks.left(left))
         seconds = time.process_time() - began
         said["states"] = {}
         if self.timed is not None and not self.measured:
@@ -446,7 +447,7 @@ class InputFunction(Shipped):
         if self.clock is not None:
             rows = self.clock.watch(self.part.begin.serial + 1, rows, marks, latest)
         yield from self.part.run(self._tagged(rows), 0, said)
-        yield from self.part.marks.rows(self.part.output, marks)
+        yield from rows_of(self.part.marks, self.part.output, marks)
         said |= arriving.said() | {"latest_time": latest[-1]}
         files.sync_folders()
         yield self.part.result(_result(said))

@@ -1,8 +1,7 @@
-"""What travels among the rows of an epoch over nodes: results for the driver, and marks of the clocks.
+"""What travels among the rows of an epoch over nodes: results for the driver, and marks of the clocks
+(`ordstream.spark.mark_rows`).
 
-The task that gives serials looks at the source's clock. A mark goes to each node of the next stage as a row
-at its tag, so Spark's sort puts it where it stands among the node's rows; node 0 of a stage, which gets all
-marks as each node does, sends them on. Marks of a `reorder` come from its one node in the same way.
+The task that gives serials looks at the source's clock. Marks of a `reorder` come from its one node.
 """
 
 from __future__ import annotations
@@ -14,29 +13,22 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.fragments.exchange import NODE
-from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import (
     TimeMark,
-    hears_marks,
-    hears_reordered,
     mark_tag,
-    marks_leave,
-    moves_clock,
-    placed_at,
     source_clock,
 )
 from ordstream.ground.ordertags import TAG
 from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import REORDERED_MARKS, SOURCE_MARKS
 from ordstream.plan.plan import Plan
+from ordstream.spark.mark_rows import TOGETHER, MarksOf, with_nulls
 
 #: The column of the job that rows leave empty.
 RESULT = "__ordstream_result"
 #: What it says at a mark, by the mark's clock; a result is JSON.
 _CLOCKS = {b"source": SOURCE_MARKS, b"reorder": REORDERED_MARKS}
 _WORDS = {clock: word for word, clock in _CLOCKS.items()}
-#: Marks that are sent on in one batch, about.
-_TOGETHER = 1 << 14
 
 
 def apart(batches: Iterator[pa.RecordBatch], results: list[bytes]) -> Iterator[pa.RecordBatch | TimeMark]:
@@ -61,79 +53,16 @@ def apart(batches: Iterator[pa.RecordBatch], results: list[bytes]) -> Iterator[p
 def said_among(schema: pa.Schema, said: Sequence[bytes], tags: Sequence[bytes], node: int) -> pa.RecordBatch:
     """Rows that say something to a node, at these tags."""
     given = {RESULT: said, TAG: tags, NODE: [node] * len(said)}
-    columns = [
-        pa.array(given[column.name], column.type)
-        if column.name in given
-        else pa.nulls(len(said), column.type)
-        for column in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return with_nulls(schema, given)
 
 
-@dataclass(frozen=True)
-class MarksOf:
-    """Which marks a stage takes, and which it sends on.
-
-    Attributes
-    ----------
-    hears : frozenset of int
-        Clocks (`ordstream.plan.clock`) that an operator of the stage goes by.
-    sends : frozenset of int
-        Those that stages behind go by, as far as this one passes them on.
-    makes : bool
-        Stages behind go by a clock that leaves this one.
-    behind : int
-        Position of the first operator of the next stage.
-    nodes : int
-        Of the next stage.
-    """
-
-    hears: frozenset[int] = frozenset()
-    sends: frozenset[int] = frozenset()
-    makes: bool = False
-    behind: int = 0
-    nodes: int = 0
-
-    @classmethod
-    def between(
-        cls, fragment: Fragment, behind: Sequence[Fragment], nodes: int, punctuate: Every | None
-    ) -> MarksOf:
-        """Of a stage, those behind it, and the number of nodes of the next one."""
-        sends = {SOURCE_MARKS} if any(hears_marks(one, punctuate) for one in behind) else set[int]()
-        for one in () if moves_clock(fragment) else behind:
-            if hears_reordered(one):
-                sends.add(REORDERED_MARKS)
-            if moves_clock(one):  # behind it there is another one
-                break
-        hears = {SOURCE_MARKS} if hears_marks(fragment, punctuate) else set[int]()
-        hears |= {REORDERED_MARKS} if hears_reordered(fragment) else set()
-        first = behind[0].first if behind else 0
-        return cls(frozenset(hears), frozenset(sends), marks_leave(fragment), first, nodes)
-
-    def heard(
-        self, rows: Iterator[pa.RecordBatch | TimeMark], onward: list[TimeMark]
-    ) -> Iterator[pa.RecordBatch | TimeMark]:
-        """The rows, and the marks that operators hear; all marks go into `onward`."""
-        for one in rows:
-            if isinstance(one, TimeMark):
-                if one.clock in self.sends:
-                    onward.append(one)
-                if one.clock not in self.hears:
-                    continue
-            yield one
-
-    def rows(self, schema: pa.Schema, marks: Sequence[TimeMark]) -> Iterator[pa.RecordBatch]:
-        """Marks as rows for every node of the next stage; `schema`: of what leaves this one."""
-        for start in range(0, len(marks), _TOGETHER):
-            some = marks[start : start + _TOGETHER]
-            words = [_WORDS[one.clock] for one in some]
-            tags = [placed_at(one.cause, one.time, self.behind) for one in some]
-            for node in range(self.nodes):
-                yield said_among(schema, words, tags, node)
-
-    def left(self, tags: Sequence[bytes]) -> list[TimeMark]:
-        """Marks that operators of the stage have made, by their tags (`FragmentNode.left_marks`)."""
-        return [TimeMark.at(tag, REORDERED_MARKS) for tag in tags]
+def rows_of(marks: MarksOf, schema: pa.Schema, some: Sequence[TimeMark]) -> Iterator[pa.RecordBatch]:
+    """Marks as rows for every node of the next stage; `schema`: of what leaves this one."""
+    for start in range(0, len(some), TOGETHER):
+        words = [_WORDS[one.clock] for one in some[start : start + TOGETHER]]
+        tags = [marks.tag(one) for one in some[start : start + TOGETHER]]
+        for node in range(marks.nodes):
+            yield said_among(schema, words, tags, node)
 
 
 @dataclass(frozen=True)

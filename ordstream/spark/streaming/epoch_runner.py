@@ -33,6 +33,7 @@ from ordstream.plan.plan import Plan
 from ordstream.spark.executor import carried_name
 from ordstream.spark.grouping import NAMES, Choice, with_costs
 from ordstream.spark.layout import Layout
+from ordstream.spark.mark_rows import MarksOf
 from ordstream.spark.nodes import Job, carriers
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.arriving import Arrival
@@ -51,7 +52,7 @@ from ordstream.spark.streaming.epoch_functions import (
 )
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
-from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock, MarksOf
+from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock
 from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, map_of
 from ordstream.spark.streaming.spread import Spread
 

@@ -1,5 +1,5 @@
-"""Random pipelines with clocks as streams in Spark, without Spark: whatever the nodes of each batch, the
-output is that of a sequential run, in values, order and tags.
+"""Random pipelines with clocks over Spark's nodes, without Spark, as streams and in a batch: whatever the
+nodes, the output is that of a sequential run, in values, order and tags.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ordstream.errors import OperatorError, SchemaError, SourceError
 pytest.importorskip("pyspark")
 import pyarrow.parquet as pq
 from epoch_frames import Frame, install
+from spark_steps import run_as_spark_does
 
 from ordstream.spark.arrival import align
 from ordstream.spark.streaming.epoch_functions import FINISH, SUSPEND
@@ -68,23 +69,30 @@ def epochs(case: s.Case, table: pa.Table, edges: list[int], nodes: list[int], fo
     return exact_rows([batch for one in found for batch in one.to_batches()], log.schema)
 
 
-# a task that failed ends with its process, and its files with it
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@FEW
-@given(clocked(), NODES, st.data())
-def test_streams_with_clocks(case: s.Case, nodes: list[int], data: Any) -> None:
-    plan, table = case.pipeline.plan, as_table(case)
-    assume(for_several_nodes(plan) and all(one.can_snapshot for one in plan.operators))
-    assume(not (plan.operators and plan.operators[-1].only_at_end))
+def drawn(case: s.Case) -> tuple[pa.Table, Any, list[Any]]:
+    """The case's rows, what the reference makes of them, and that as Spark has it."""
+    assume(for_several_nodes(case.pipeline.plan))
+    table = as_table(case)
     assume(len(table) <= MOST_ROWS)
     expected = run_reference(case.pipeline, table, options_over_nodes(case).get("punctuate"))
     tags = [pa.array([tag[k] for tag in expected.tags], pa.int64()) for k in (0, 1)]
     wanted = expected.table.append_column("_serial", tags[0]).append_column("_index", tags[1])
     try:
         schema = output_schema(case.pipeline)
-        rows = exact_rows([align(one, schema) for one in wanted.to_batches()], schema)
+        return table, expected, exact_rows([align(one, schema) for one in wanted.to_batches()], schema)
     except (SchemaError, pa.ArrowInvalid):
         assume(False)  # a type, or a value, that Spark has not
+        raise
+
+
+# a task that failed ends with its process, and its files with it
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@FEW
+@given(clocked(), NODES, st.data())
+def test_streams(case: s.Case, nodes: list[int], data: Any) -> None:
+    operators = case.pipeline.plan.operators
+    assume(all(one.can_snapshot for one in operators) and not (operators and operators[-1].only_at_end))
+    table, expected, rows = drawn(case)
     inner = data.draw(st.lists(st.integers(0, len(table)), min_size=2, max_size=2))
     edges = [0, *sorted(inner), len(table)]
     with tempfile.TemporaryDirectory() as folder:
@@ -97,3 +105,26 @@ def test_streams_with_clocks(case: s.Case, nodes: list[int], data: Any) -> None:
             return
     assert expected.error is None
     assert found == rows
+
+
+@FEW
+@given(clocked(), st.sampled_from((1, 2, 3)), st.integers(0, 99))
+def test_batches(case: s.Case, nodes: int, seed: int) -> None:
+    table, expected, rows = drawn(case)
+    given = options_over_nodes(case)
+    given = {name: one for name, one in given.items() if name not in ("workers", "seed")}
+    try:
+        found = run_as_spark_does(case.pipeline, table, nodes, seed, **given)
+    except SchemaError:
+        assume(False)
+    except (OperatorError, SourceError, pa.ArrowInvalid):
+        assert expected.error is not None
+        return
+    assert expected.error is None
+    assert (
+        exact_rows(
+            [align(one, output_schema(case.pipeline)) for one in found.to_batches()],
+            output_schema(case.pipeline),
+        )
+        == rows
+    )
