@@ -113,8 +113,8 @@ class Stream:
         return [tuple(row.values()) for part in parts for row in part.to_pylist()]
 
 
-def answer(pipeline, table):
-    found = run_serial(pipeline, table)
+def answer(pipeline, table, punctuate=None):
+    found = run_serial(pipeline, table, time_punctuation=punctuate)
     assert found.error is None
     assert len(found.rows) > 5
     return [(*row, *tag) for row, tag in zip(found.rows, found.tags, strict=True)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import zlib
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +21,11 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.clock import clock_columns, clock_of
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.sources import with_one_source
+from ordstream.spark import executor
 from ordstream.spark.clock_marks import finder, marks_of
-from ordstream.spark.executor import PLACE, REST, SERIAL, RestoreFunction, carried_name
+from ordstream.spark.executor import SERIAL, RestoreFunction, carried_name
 from ordstream.spark.layout import Layout
+from ordstream.spark.mark_rows import PLACE, REST
 from ordstream.spark.nodes import Job, carriers
 
 
@@ -68,9 +71,10 @@ def run_as_spark_does(
     for number in range(2 if job.direct else 1, len(fragments) + 1):
         last = number == len(fragments)
         function, _ = job.task(number, None if last else job.onward(number), "place")
-        made = [
-            pa.Table.from_batches([*function(iter(_cut(part, lies)))], function.output) for part in parts
-        ]
+        made = []
+        for k, part in enumerate(parts):
+            with mock.patch.object(executor, "TaskContext", _Task(k)):
+                made.append(pa.Table.from_batches([*function(iter(_cut(part, lies)))], function.output))
         left = pa.concat_tables(made)
         if not last:
             parts = [_in_order(left.filter(pa.array(np.equal(left.column(NODE), k)))) for k in range(nodes)]
@@ -81,6 +85,24 @@ def run_as_spark_does(
     found = [*restore(iter(left.to_batches()))]
     table = pa.Table.from_batches(found) if found else left.slice(0, 0).select(restore.schema.names)
     return table.rename_columns([*fragments[-1].output.names, "_serial", "_index"][: len(table.columns)])
+
+
+class _Task:
+    """What a task asks Spark for: which one it is."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+
+    def get(self) -> _Task:
+        return self
+
+    def partitionId(self) -> int:
+        return self.partition
+
+    def cpus(self) -> int:
+        return 1
+
+    stageId = attemptNumber = cpus
 
 
 def _cut(part: pa.Table, lies: random.Random) -> list[pa.RecordBatch]:

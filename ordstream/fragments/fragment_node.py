@@ -26,12 +26,14 @@ from ordstream.fragments.time_marks import (
     POSITION_BYTES,
     TimeMark,
     marks_leave,
+    placed_at,
 )
 from ordstream.ground.numbers import integers
 from ordstream.ground.ordertags import (
     AT_END,
     TAG,
     OrderTag,
+    behind_outputs,
     check_ascending,
     source_serial,
     step_keys,
@@ -133,6 +135,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self._tags: deque[_Arrived] = deque()  # what outputs may still refer to
         self._mark_steps: list[_MarkSteps] = []  # by their serials
         self._marks = 0  # so far
+        self._left: list[tuple[bytes, int]] = []  # causes and times of marks that left the core
         self._stream = self._make_stream(
             {**options, "tags": True, "steps": True, "partial": False, "feeder": "caller"}
         )
@@ -266,7 +269,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         position = {one.name: k for k, one in enumerate(self.fragment.operators, self.fragment.first)}
         self._mark_steps += [
             _MarkSteps(position[name], first, step_keys(ends, data))
-            for name, first, ends, data in self._stream.mark_steps()
+            for name, first, ends, data in self._stream.steps.marks()
         ]
         self._mark_steps.sort(key=lambda steps: steps.first)
         return [one for one in self._mark_steps if one.first <= serials[-1] and one.last >= serials[0]]
@@ -296,7 +299,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         all steps up to serial `through`, at least.
         """
         if through >= self._steps_end:  # the core gives all that there are, which takes time
-            steps = self._stream.steps()
+            steps = self._stream.steps.flush()
             self._known_steps = [
                 (position, steps[operator.name][0], step_keys(*steps[operator.name][1:]))
                 for position, operator in enumerate(self.fragment.operators, self.fragment.first)
@@ -362,6 +365,20 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     def _note_left(self) -> None:
         """Place the marks that have left the core, while the tags of the rows that show them are here."""
+        for serial, outputs, at in self._stream.steps.left() if self._leaves else ():
+            tag = self._step_tag(serial)
+            if tag is None:
+                tag = self._flush_tag(serial) if serial > self._taken else self._tag_of(serial)
+            assert tag is not None
+            self._left.append((behind_outputs(tag, outputs, at), at))
+
+    def left_marks(self, position: int) -> list[bytes]:
+        """Tags of the marks that its operators have made since the last call, in order, among the rows for
+        the fragment whose first operator is at `position`. All that are in front of rows that it gave.
+        """
+        self._note_left()
+        found, self._left = self._left, []
+        return [placed_at(cause, at, position) for cause, at in found]
 
     # ---------------------------------------------------------------------------------------- around
 

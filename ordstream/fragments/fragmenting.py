@@ -21,9 +21,9 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.graph_cut import graph_part
-from ordstream.fragments.time_marks import reordered_across, with_leaving_marks
+from ordstream.fragments.time_marks import with_leaving_marks
 from ordstream.operators.operator import Operator
-from ordstream.plan.clock import clock_of, with_clocks
+from ordstream.plan.clock import with_clocks
 from ordstream.plan.lanes import check_line, named
 from ordstream.plan.plan import Plan
 from ordstream.plan.rejections import check_taken
@@ -202,15 +202,6 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
         merge,
         Fragment(plan.part(stop, len(plan.operators)), first + stop, plan.operators[stop].key),
     )
-
-
-def check_no_clock(plan: Plan, punctuate: Any, where: str) -> None:
-    """PlanError for a run with a clock, in what gives no marks to several nodes."""
-    if clock_of(plan, punctuate) is not None or reordered_across(fragments_of(plan)):
-        raise PlanError(
-            f"windows, timers and punctuate= can't be combined with {where}: their marks are not taken to "
-            "several nodes there; run in one node"
-        )
 
 
 def check_options(options: Mapping[str, Any], where: str) -> None:

@@ -15,8 +15,8 @@ from ordstream.fragments.fragment_node import FragmentNode, _Stopped
 from ordstream.fragments.mark_kinds import REORDERED, TIME, kind_of
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
-from ordstream.fragments.time_marks import TimeMark, place_of, placed_at
-from ordstream.ground.ordertags import AT_END, TAG, OrderTag, behind_outputs, check_ascending, tags_of
+from ordstream.fragments.time_marks import TimeMark, place_of
+from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
 from ordstream.operators.operator import Operator
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
@@ -61,7 +61,6 @@ class PolledNode(FragmentNode):
         self._fitted: deque[pa.RecordBatch | TimeMark] = deque()  # on their way into the core
         self._input_over = False
         self._was_idle = True
-        self._left: list[tuple[bytes, int]] = []  # causes and times of marks that left the core
         self._sent = b""  # behind the last output's tag
         self._fed = 0  # rows that the core got in this step
         self._row_s = TURN_S / FIRST_ROWS  # what a row takes in the core, about
@@ -238,22 +237,6 @@ class PolledNode(FragmentNode):
         tags = self._output_tags(taken.serials, taken.indexes)
         self._sent = behind(tags[-1].as_py())
         return pa.RecordBatch.from_arrays([*taken.columns, tags], schema=self._given_schema), True
-
-    def _note_left(self) -> None:
-        for serial, outputs, at in self._polled.left_marks() if self._leaves else ():
-            tag = self._step_tag(serial)
-            if tag is None:
-                tag = self._flush_tag(serial) if serial > self._taken else self._tag_of(serial)
-            assert tag is not None
-            self._left.append((behind_outputs(tag, outputs, at), at))
-
-    def left_marks(self, position: int) -> list[bytes]:
-        """Tags of the marks that its operators have made since the last call, in order, among the rows for
-        the fragment whose first operator is at `position`. All that are in front of rows that it gave.
-        """
-        self._note_left()
-        found, self._left = self._left, []
-        return [placed_at(cause, at, position) for cause, at in found]
 
     def idle(self) -> bool:
         """All rows that were taken in have given their outputs."""

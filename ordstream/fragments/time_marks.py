@@ -94,19 +94,27 @@ def source_clock(plan: Plan, punctuate: Every | None, latest: int | None) -> Sou
     return None if clock_of(plan, punctuate) is None else SourceClock(plan, punctuate, latest)
 
 
-def among(rows: Iterator[pa.RecordBatch], tags: Iterable[bytes]) -> Iterator[pa.RecordBatch | TimeMark]:
+def among(
+    rows: Iterator[pa.RecordBatch | TimeMark], tags: Iterable[bytes]
+) -> Iterator[pa.RecordBatch | TimeMark]:
     """Rows with their tags, in order, and marks among them.
 
     Parameters
     ----------
-    rows : iterator of pyarrow.RecordBatch
-        Their tags are last.
+    rows : iterator of pyarrow.RecordBatch or TimeMark
+        Their tags are last. Marks of another clock stand in their places.
     tags : iterable of bytes
         Of the marks, ascending.
     """
     left = iter(tags)
     mark = next(left, None)
     for batch in rows:
+        if isinstance(batch, TimeMark):
+            while mark is not None and place_of(mark) < batch.place:
+                yield TimeMark.at(mark)
+                mark = next(left, None)
+            yield batch
+            continue
         own = Tags(tags_of(batch))
         start = 0
         while mark is not None and len(own) and mark < own[-1]:
@@ -156,18 +164,6 @@ def with_leaving_marks(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
         ]))
         for fragment in fragments
     )  # fmt: skip
-
-
-def reordered_across(fragments: Sequence[Fragment]) -> str:
-    """Why a run can't be spread where no marks of a `reorder` go from node to node; "": it can."""
-    for fragment in fragments:
-        for operator in fragment.operators:
-            if operator.marks_leave:
-                return (
-                    f"the clock that leaves {operator.name!r} closes what other nodes keep, and its marks "
-                    "go from node to node with processes= only: run in one node"
-                )
-    return ""
 
 
 def refuse_moves(tables: Any, fragments: Sequence[Fragment], plan: Plan, punctuate: Every | None) -> None:

@@ -45,7 +45,7 @@ from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import Settings, make_settings
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
-from ordstream.node.steps import Step, Steps
+from ordstream.node.steps import Steps
 from ordstream.node.worker_threads import WorkerThreads, start
 from ordstream.plan.clock import clock_columns, clock_of
 from ordstream.plan.final import final
@@ -103,6 +103,8 @@ class Stream(Reader):
         Of the batches.
     report : Report
         Complete when the stream is exhausted or closed.
+    steps : Steps
+        What a fragment asks for beside the batches.
     """
 
     _fitted = False  # the source gives batches as the core takes them
@@ -178,7 +180,7 @@ class Stream(Reader):
         self._running_index = RunningIndex(begin.emitted_through)
         self._suppressed = settings.emitted_through  # None: what comes now was not delivered yet
         self._read_by: int | None = None
-        self._steps = Steps(self._core, [one.name for one in self._made.chain])
+        self.steps = Steps(self._core, [one.name for one in self._made.chain], self._feeder.lock)
         self._last_skips: list[tuple[str, int, bool, int, str]] = []
         self._told = 0.0
         self._settled = begin.serial  # all of whose outputs are in batches that were taken
@@ -421,16 +423,6 @@ class Stream(Reader):
             _, _, emitted, rows_out = self._core.progress()
         return int(emitted) if rows_out == self._rows_taken else self._settled
 
-    def steps(self) -> dict[str, Step]:
-        """As `Steps.flush`."""
-        with self._feeder.lock:  # close() frees the core under the same lock
-            return self._steps.flush()
-
-    def mark_steps(self) -> list[tuple[str, *Step]]:
-        """As `Steps.marks`."""
-        with self._feeder.lock:
-            return self._steps.marks()
-
     def first_skips(self) -> dict[str, tuple[int, bool]]:
         """Operator name -> (serial, whether the final flush caused it) of the first row that it skipped;
         final for rows that `settled`.
@@ -530,7 +522,7 @@ class Stream(Reader):
                     statistics["emitted_serial"] if self._all_taken else self._settled,
                 )
                 self._last_skips = self._core.first_skips()
-                self._steps.end()
+                self.steps.end()
                 self._closed = True
                 self._feeder.closed = True
                 leaked = self._core.close()

@@ -125,10 +125,6 @@ class PolledStream(Stream):
         _, _, emitted, rows_out = self._core.progress()
         return int(emitted) if rows_out == self._rows_taken else self._settled
 
-    def left_marks(self) -> list[tuple[int, int, int]]:
-        """As `Steps.left`."""
-        return self._steps.left()
-
     @property
     def worked_off(self) -> bool:
         """All rows that the core was given have left its operators."""

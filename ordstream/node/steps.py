@@ -6,6 +6,7 @@ and at marks that came with the rows (`_core/flow/steps.pxd`), and the marks tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -25,27 +26,31 @@ class Steps:
     core : ordstream._core.flow.run.Run
     names : sequence of str
         Of its operators.
+    lock : lock
+        Under which the core is closed. Reentrant.
     """
 
-    def __init__(self, core: Any, names: Sequence[str]) -> None:
-        self._core, self._names = core, names
+    def __init__(self, core: Any, names: Sequence[str], lock: AbstractContextManager[Any]) -> None:
+        self._core, self._names, self._lock = core, names, lock
         self._flush: dict[str, Step] = {}
         self._marks: list[tuple[str, int, npt.NDArray[np.int64], bytes]] = []
         self._left: list[tuple[int, int, int]] = []
 
     def flush(self) -> dict[str, Step]:
         """Operator name -> the steps of its final flush; complete for rows that were taken."""
-        if self._core is None:
-            return self._flush
-        found = self._core.steps()
-        return {self._names[i]: steps for i, steps in enumerate(found) if steps is not None}
+        with self._lock:
+            if self._core is None:
+                return self._flush
+            found = self._core.steps()
+            return {self._names[i]: steps for i, steps in enumerate(found) if steps is not None}
 
     def marks(self) -> list[tuple[str, int, npt.NDArray[np.int64], bytes]]:
         """(operator name, *step) of marks, in any order: of all rows that were taken, and not given before.
         The reading thread only.
         """
-        if self._core is not None:
-            return self._core.mark_steps()  # type: ignore[no-any-return]
+        with self._lock:
+            if self._core is not None:
+                return self._core.mark_steps()  # type: ignore[no-any-return]
         found, self._marks = self._marks, []
         return found
 
@@ -53,8 +58,9 @@ class Steps:
         """(serial, outputs of this serial in front, time) of marks that leave the node, in their order: of
         all rows that were taken or settled, and not given before. The reading thread only.
         """
-        if self._core is not None:
-            return left_marks(self._core)
+        with self._lock:
+            if self._core is not None:
+                return left_marks(self._core)
         found, self._left = self._left, []
         return found
 

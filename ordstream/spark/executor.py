@@ -23,6 +23,7 @@ from pyspark.accumulators import Accumulator
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.time_marks import TimeMark
 from ordstream.ground.ordercheck import OrderCheck, SortKey
 from ordstream.ground.ordertags import (
     SERIAL_MASK,
@@ -36,7 +37,9 @@ from ordstream.ground.ordertags import (
 )
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.arrival import align, batches_of_rows, read_column
+from ordstream.spark.mark_rows import MARK, PLACE, REST, MarksOf, marked
 from ordstream.spark.progress import Door, Reporter, TaskKey
+from ordstream.spark.shed_node import ShedNode
 from ordstream.spark.shipped import Shipped
 from ordstream.spark.watchdog import Watchdog, task_socket
 
@@ -47,13 +50,10 @@ if TYPE_CHECKING:
     from ordstream.spark.clock_marks import Marks
 
 SERIAL = "__ordstream_serial"
-# A tag where Spark sorts by it: numbers are cheaper to sort by, and to hand over, than bytes.
-PLACE, REST = "__ordstream_place", "__ordstream_rest"
 
 Leaves = Literal["tag", "place", "rows"]
 """What leaves a fragment's nodes beside its columns: the tag; the same in two columns; nothing."""
 
-ROWS_PER_SHED_BATCH = 65_536  # of the log or the side output of shed operators
 # From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow
 # function lets out few at a time. What is there goes out then, for an action that wants the first rows only.
 BATCH_SECONDS = 0.1
@@ -184,48 +184,6 @@ class NodeFunction(Shipped):
             yield pa.RecordBatch.from_arrays(columns, schema=self.source)
 
 
-class ShedNode(Iterator[pa.RecordBatch]):
-    """A node whose output is dropped for what its shed operators left behind, which is there at its end.
-
-    Parameters
-    ----------
-    stream : ordstream.node.Stream
-    part : "shed_log" or the name of a shed operator
-        With a name, the tuples it shed: its input columns, then _partition, _serial and _index.
-    partition : int
-    """
-
-    def __init__(self, stream: Any, part: str, partition: int) -> None:
-        self._stream = stream
-        self._part = part
-        self._partition = partition
-        self._found: Iterator[pa.RecordBatch] | None = None
-
-    def __next__(self) -> pa.RecordBatch:
-        if self._found is None:
-            for _ in self._stream:
-                pass
-            self._found = iter(self._shed().to_batches(max_chunksize=ROWS_PER_SHED_BATCH))
-        return next(self._found)
-
-    def _shed(self) -> pa.Table:
-        outcome = self._stream.shed
-        if self._part == "shed_log":
-            return outcome.log
-        rows = outcome.rows[self._part]
-        where = pa.repeat(pa.scalar(self._partition, pa.int64()), rows.num_rows)
-        return rows.add_column(rows.num_columns - 2, "_partition", where)
-
-    def __enter__(self) -> ShedNode:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-
-    def __getattr__(self, name: str) -> Any:  # cancel, close, progress, report
-        return getattr(self._stream, name)
-
-
 @dataclass(frozen=True)
 class FragmentFunction(Shipped):
     """Run one fragment of a cut pipeline in one ordered node over one partition (`DataFrame.mapInArrow`).
@@ -261,6 +219,8 @@ class FragmentFunction(Shipped):
     leaves : "tag", "place" or "rows"
     marks : Marks, optional
         Of the clock, where an operator of the fragment hears them.
+    reordered : MarksOf
+        Which marks of a `reorder` it hears, makes and sends on.
     """
 
     fragment: Fragment
@@ -281,6 +241,7 @@ class FragmentFunction(Shipped):
     dense: bool = True
     leaves: Leaves = "tag"
     marks: Marks | None = None
+    reordered: MarksOf = field(default_factory=MarksOf)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the fragment's output and what `leaves` says.
@@ -297,7 +258,8 @@ class FragmentFunction(Shipped):
             route = _LearningRoute(route, learner, self.weighs, self.costs)
         elif isinstance(route, RangeRoute):
             route = replace(route, own=_task_key(TaskContext.get()).partition)
-        node, leaving = self._node(batches, route, options)
+        onward: list[TimeMark] = []
+        node, leaving = self._node(self.reordered.heard(marked(batches), onward), route, options)
         try:
             yield from _watched(node, self.output, self.door, {"fragment": self.number}, leaving)
         except OperatorError as error:
@@ -306,19 +268,30 @@ class FragmentFunction(Shipped):
             reason = f"{error.reason} {NO_SERIALS}"
             serial = error.serial & ROW_MASK
             raise OperatorError(error.operator, serial, error.row, reason) from error.__cause__
+        if self.route is not None:
+            yield from self._marks_behind(node, onward)
         if self.tell_times is not None:
             for times in node.models.values():
                 self.tell_times(times.to_bytes())
         if self.tell_keys is not None:
             self.tell_keys(route.learner.to_bytes())
 
+    def _marks_behind(self, node: Any, onward: list[TimeMark]) -> Iterator[pa.RecordBatch]:
+        """Rows for the marks that the node has made, and those that it sends on."""
+        of = self.reordered
+        if of.makes:
+            yield from of.rows(self.output, of.left(node.left_marks(of.behind)))
+        if onward and _task_key(TaskContext.get()).partition == 0:  # each node has heard the same
+            yield from of.rows(self.output, onward)
+
     def _node(
-        self, batches: Iterator[pa.RecordBatch], route: Any, options: dict[str, Any]
+        self, batches: Iterator[pa.RecordBatch | TimeMark], route: Any, options: dict[str, Any]
     ) -> tuple[Any, Callable[[pa.RecordBatch], pa.RecordBatch] | None]:
         """The node, and what makes of its batches those that leave."""
         from ordstream.fragments.fragment_node import FragmentNode
 
-        if self.leaves == "rows" and not self.dense and self.tell_times is None:
+        plain = self.leaves == "rows" and not self.dense and not self.reordered.hears
+        if plain and self.tell_times is None:
             return _open_node(self.fragment.plan, self._arrivals(batches, tagged=False), options), None
         rows: Iterator[Any] = self._arrivals(batches)
         if self.marks is not None:
@@ -334,17 +307,20 @@ class FragmentFunction(Shipped):
         place, rest = places_and_rests(batch.column(at))
         own = [place, rest] if REST in self.output.names else [place]
         columns = [*batch.columns[:at], *own, *batch.columns[at + 1 :]]
+        if MARK in self.output.names:
+            columns.append(pa.nulls(batch.num_rows, pa.bool_()))
         return pa.RecordBatch.from_arrays(columns, names=self.output.names)
 
-    def _arrivals(
-        self, batches: Iterator[pa.RecordBatch], *, tagged: bool = True
-    ) -> Iterator[pa.RecordBatch]:
-        """The fragment's rows and, where `tagged`, their tags."""
+    def _arrivals(self, batches: Iterator[Any], *, tagged: bool = True) -> Iterator[Any]:
+        """The fragment's rows and, where `tagged`, their tags; and the marks among them."""
         source, check = self.fragment.source, OrderCheck(self.ordering)
         schema = pa.schema([*source, pa.field(TAG, pa.binary(), False)]) if tagged else source
         last = 0  # serial (from 1) of the row before the batch
         tag: bytes | None = None  # of that row
         for batch in batches:
+            if isinstance(batch, TimeMark):
+                yield batch
+                continue
             before = check.rows
             try:
                 row = check.first_violation(batch)

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.time_marks import reordered_across
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.pipeline.runs import whole_graph
 from ordstream.plan.final import final
@@ -191,7 +190,6 @@ def must_be_alone(pipeline: Pipeline, options: Mapping[str, Any], order_by: Sequ
         plan = final(pipeline.plan) if options.get("emit") == "final" else pipeline.plan
         fragments = fragmenting.fragments_of(plan)
         no_marks = clock_marks.refuse(plan, options.get("punctuate"), order_by)
-        no_marks = no_marks or reordered_across(fragments)
     except PlanError as error:
         return str(error)
     if no_marks:

@@ -45,7 +45,7 @@ from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment, used_columns
 from ordstream.fragments.graph_cut import places_of
 from ordstream.fragments.processes import prepare
-from ordstream.fragments.time_marks import hears_marks, reordered_across
+from ordstream.fragments.time_marks import hears_marks, marks_leave
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import SERIAL_BITS, TAG
 from ordstream.ground.types import is_list, is_temporal
@@ -56,8 +56,6 @@ from ordstream.spark.balancer import unbounded
 from ordstream.spark.clock_marks import Marks
 from ordstream.spark.columns import Carried, sortable, sorted_inside, user_names
 from ordstream.spark.executor import (
-    PLACE,
-    REST,
     SERIAL,
     FragmentFunction,
     Leaves,
@@ -79,6 +77,7 @@ from ordstream.spark.grouping import (
 from ordstream.spark.hashed_map import HashedMap, learn
 from ordstream.spark.late_reports import in_tasks
 from ordstream.spark.layout import Layout
+from ordstream.spark.mark_rows import MARK, PLACE, REST, MarksOf
 from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
 from ordstream.spark.schemas import spark_schema
@@ -116,8 +115,6 @@ def over_nodes(
             "more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1"
         )
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
-    if across := reordered_across(fragments):
-        raise PlanError(across)
     _check_result(fragments, order, tags)
     resolved = resolve(grouping, fragments, layout.nodes, order_by)
     fragments, choices = fragmenting.combined(resolved.fragments), resolved.choices
@@ -336,7 +333,9 @@ class Job:
     def has_rests(self, number: int) -> bool:
         """Whether tags of rows that leave fragment `number` have bytes behind their place."""
         before = self.fragments[:number]
-        return any(one.widens or any(o.emits_at_end for o in one.operators) for one in before)
+        return any(
+            one.widens or marks_leave(one) or any(o.emits_at_end for o in one.operators) for one in before
+        )
 
     def through(
         self, rows: DataFrame, last: int, route: RangeRoute | None = None, leaves: Leaves = "place"
@@ -358,6 +357,12 @@ class Job:
         following, grouping = self.fragments[number], self.groupings.get(number + 1)
         output, key = self.fragments[number - 1].output, following.key or ()
         return Route(output, key, following.nodes(self.layout.nodes), grouping)
+
+    def marks_of(self, number: int) -> MarksOf:
+        """Which marks of a `reorder` fragment `number` hears, makes and sends on."""
+        behind = self.fragments[number:]
+        nodes = behind[0].nodes(self.layout.nodes) if behind else 0
+        return MarksOf.between(self.fragments[number - 1], behind, nodes, self.options.get("punctuate"))
 
     def in_nodes(
         self, rows: DataFrame, number: int, route: Route | RangeRoute | None, leaves: Leaves
@@ -382,6 +387,8 @@ class Job:
                 schema = schema.add(REST, "binary")
         if route is not None:
             schema = schema.add(NODE, "integer", False)
+        if self.marks_of(number).carries and leaves == "place":
+            schema = schema.add(MARK, "boolean")
         function = self._function(number, route, to_arrow_schema(schema, timezone="UTC"))
         return replace(function, leaves=leaves), schema
 
@@ -487,6 +494,7 @@ class Job:
             costs=costs,
             dense=self.dense,
             marks=self.marks if hears_marks(fragment, self.options.get("punctuate")) else None,
+            reordered=self.marks_of(number),
         )
 
 

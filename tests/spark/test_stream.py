@@ -132,6 +132,21 @@ def test_a_graph_goes_on_in_another_number_of_nodes(source, tmp_path):
         source.run(tmp_path / "other", nodes=2, balance=od.Mixed(), pipeline=graph)
 
 
+def test_a_clock_goes_on_in_another_number_of_nodes(source, tmp_path):
+    """The source's closes windows by user; the one that leaves `reorder` those behind, by their size."""
+    made = od.Pipeline(SCHEMA).key_by("user").window(od.tumbling(5), time="ts").aggregate(n=od.count())
+    made = made.reorder("end", slack=3, late="drop").key_by("n").window(od.tumbling(10), time="end")
+    made = made.aggregate(windows=od.count())
+    table, checkpoint = rows(range(600)), tmp_path / "clock"
+    source.add(table.slice(0, 203))
+    source.run(checkpoint, nodes=1, pipeline=made)
+    source.add(table.slice(203, 150)).add(table.slice(353))
+    source.run(checkpoint, nodes=2, pipeline=made, grouping="dkg")
+    assert [one.latest_time for one in EpochLog(checkpoint).all()] == [28, 50, 85]
+    od.spark.finish(checkpoint)
+    assert output(checkpoint, tags=True) == answer(table, made)
+
+
 def test_a_batch_that_spark_gives_again_is_skipped_and_another_one_refused(source, tmp_path):
     table, checkpoint = rows(range(90)), tmp_path / "c"
     source.add(table.slice(0, 40)).add(table.slice(40, 20))

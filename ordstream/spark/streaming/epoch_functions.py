@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,20 @@ from pyspark import TaskContext
 
 from ordstream.balance.posg import FrozenPosg
 from ordstream.errors import SourceError
-from ordstream.fragments.exchange import NODE, Route
+from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.time_marks import TimeMark
 from ordstream.ground.ordertags import TAG, OrderTag, RunningIndex, source_serials, source_tags
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.spark.arrival import align, read_column
 from ordstream.spark.executor import worker_options
+from ordstream.spark.mark_rows import MarksOf
 from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.arriving import Arrival, Arriving
 from ordstream.spark.streaming.epoch_files import EpochFiles
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, Said
+from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock, apart, rows_of, said_among
 from ordstream.spark.streaming.group_ranges import GroupRanges
 from ordstream.spark.streaming.key_costs import KeyCosts
 from ordstream.spark.streaming.moving import Moved, MovedShare, Moves
@@ -41,7 +44,6 @@ from ordstream.spark.streaming.stored_state import Share, shares_of, stored
 from ordstream.spark.streaming.timed_calls import TimedCalls
 from ordstream.spark.watchdog import Watchdog, task_socket
 
-RESULT = "__ordstream_result"
 FINISH, SUSPEND = "finish", "suspend"
 #: The number of the fragment of stateless operators; keyed ones have numbers from 2.
 FIRST = 1
@@ -154,12 +156,6 @@ class Output:
         return [] if self._table is None else [self._table.finish()]
 
 
-def _first(batches: Iterator[pa.RecordBatch]) -> tuple[bool, Iterator[pa.RecordBatch]]:
-    """Whether there is a batch, and all of them."""
-    head = list(islice(batches, 1))
-    return bool(head), chain(head, batches)
-
-
 def _result(said: Mapping[str, Any]) -> bytes:
     context = TaskContext.get()
     return json.dumps({"partition": 0 if context is None else context.partitionId(), **said}).encode()
@@ -245,18 +241,6 @@ def _states(files: EpochFiles, snapshot: Snapshot) -> dict[str, Said]:
 # ---------------------------------------------------------------------------------------- over nodes
 
 
-def _apart(batches: Iterator[pa.RecordBatch], results: list[bytes]) -> Iterator[pa.RecordBatch]:
-    """Rows without the results among them, which are put aside. Results have the smallest tag."""
-    for batch in batches:
-        place = batch.schema.get_field_index(RESULT)
-        found = batch.column(place)
-        if found.null_count < batch.num_rows:
-            results += found.drop_null().to_pylist()
-            batch = batch.filter(found.is_null())
-        if batch.num_rows:
-            yield batch
-
-
 @dataclass(frozen=True)
 class FragmentPart:
     """What the functions of a fragment share.
@@ -283,6 +267,8 @@ class FragmentPart:
         The fragment with a function's execution times measured; run in its place.
     moves : Moves, optional
         What of the states changes its node where it is only the routing table that changed.
+    marks : MarksOf
+        Of the clocks.
     """
 
     fragment: Fragment
@@ -298,19 +284,35 @@ class FragmentPart:
     measured: bool = False
     timed: Fragment | None = None
     moves: Moves | None = None
+    marks: MarksOf = field(default_factory=MarksOf)
 
     def run(
-        self, rows: Iterator[pa.RecordBatch], node: int, said: dict[str, Any]
+        self, rows: Iterator[pa.RecordBatch | TimeMark], node: int, said: dict[str, Any]
     ) -> Iterator[pa.RecordBatch]:
-        """The fragment's output; then `said` has what it has left: its states, or None where nothing
-        changed.
+        """The fragment's output, and marks for those behind; then `said` has what it has left: its states,
+        or None where nothing changed.
         """
-        some, rows = _first(rows)
+        onward: list[TimeMark] = []
+        some, rows = self._first(self.marks.heard(rows, onward), node)
         moved = self._moved(node)
         if some or moved or self.begin.end == FINISH:
             yield from self._run(rows, node, moved, said)
         else:
             said["states"] = None
+        if node == 0:  # every node has heard the same
+            yield from rows_of(self.marks, self.output, onward)
+
+    def _first(self, rows: Iterator[Any], node: int) -> tuple[bool, Iterator[Any]]:
+        """Whether something may come of what arrives, and all of that. Nothing comes of marks alone where
+        nothing is known.
+        """
+        head: list[Any] = []
+        for one in rows:
+            head.append(one)
+            if not isinstance(one, TimeMark):
+                return True, chain(head, rows)
+        parts = chain.from_iterable(self._states().values())
+        return bool(head) and any(part["rows"] > 0 for part in parts if part["node"] == node), iter(head)
 
     def _moved(self, node: int) -> bool:
         """The states lie as another number of nodes, or another map, has left them."""
@@ -356,6 +358,8 @@ class FragmentPart:
             for batch in running:
                 if batch.num_rows:
                     yield align(_with_result(batch), self.output)
+            left = running.left_marks(self.marks.behind) if self.marks.makes else []
+        yield from rows_of(self.marks, self.output, self.marks.left(left))
         seconds = time.process_time() - began
         said["states"] = {}
         if self.timed is not None and not self.measured:
@@ -403,17 +407,7 @@ class FragmentPart:
 
     def result(self, *found: bytes) -> pa.RecordBatch:
         """Rows that carry results."""
-        columns = []
-        for column in self.output:
-            if column.name == RESULT:
-                columns.append(pa.array(found, column.type))
-            elif column.name == TAG:
-                columns.append(pa.array([b""] * len(found), column.type))
-            elif column.name == NODE:
-                columns.append(pa.array([0] * len(found), column.type))
-            else:
-                columns.append(pa.nulls(len(found), column.type))
-        return pa.RecordBatch.from_arrays(columns, schema=self.output)
+        return said_among(self.output, found, [b""] * len(found), 0)
 
 
 def _left_by(states: Mapping[str, Sequence[Said]], nodes: Collection[int]) -> dict[str, list[Said]]:
@@ -434,25 +428,33 @@ class InputFunction(Shipped):
     part : FragmentPart
     columns : Columns
     arrival : Arrival
+    clock : EpochClock, optional
+        Where the stream has one.
     """
 
     part: FragmentPart
     columns: Columns
     arrival: Arrival
+    clock: EpochClock | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the fragment's rows, then what the driver must know."""
         files = self.part.begin.files("0")
         arriving = Arriving(self.arrival, batches, files)
         said: dict[str, Any] = {"part": "input", "fragment": self.part.number, "node": 0}
-        yield from self.part.run(self._tagged(arriving), 0, said)
-        said |= arriving.said()
+        marks, latest = list[TimeMark](), [self.part.begin.latest_time]
+        rows = self.columns(arriving)
+        if self.clock is not None:
+            rows = self.clock.watch(self.part.begin.serial + 1, rows, marks, latest)
+        yield from self.part.run(self._tagged(rows), 0, said)
+        yield from rows_of(self.part.marks, self.part.output, marks)
+        said |= arriving.said() | {"latest_time": latest[-1]}
         files.sync_folders()
         yield self.part.result(_result(said))
 
-    def _tagged(self, arriving: Arriving) -> Iterator[pa.RecordBatch]:
+    def _tagged(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         serial = self.part.begin.serial + 1
-        for batch in self.columns(arriving):
+        for batch in rows:
             tags = source_tags(np.arange(serial, serial + batch.num_rows, dtype=np.int64))
             serial += batch.num_rows
             yield pa.RecordBatch.from_arrays(
@@ -479,12 +481,15 @@ class NodesFunction(Shipped):
         node = 0 if context is None else context.partitionId()
         results: list[bytes] = []
         said: dict[str, Any] = {"part": "node", "fragment": self.part.number, "node": node}
-        yield from self.part.run(self._arriving(_apart(batches, results)), node, said)
+        yield from self.part.run(self._arriving(apart(batches, results)), node, said)
         yield self.part.result(*results, _result(said))
 
-    def _arriving(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _arriving(self, batches: Iterator[Any]) -> Iterator[pa.RecordBatch | TimeMark]:
         schema = pa.schema([*self.columns.source, pa.field(TAG, pa.binary(), False)])
         for batch in batches:
+            if isinstance(batch, TimeMark):
+                yield batch
+                continue
             (rows,) = self.columns(iter([batch]))
             yield pa.RecordBatch.from_arrays([*rows.columns, batch.column(TAG)], schema=schema)
 
@@ -512,7 +517,8 @@ class MergeFunction(Shipped):
         files = begin.files("0")
         output = Output(files, self.output)
         running: RunningIndex | None = None
-        for batch in _apart(batches, results):
+        for batch in apart(batches, results):
+            assert not isinstance(batch, TimeMark)  # no stage is behind the last one
             if running is None:
                 last = _last_serial(begin, results)
                 running = RunningIndex(begin.emitted_through)

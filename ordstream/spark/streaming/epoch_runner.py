@@ -26,19 +26,20 @@ from ordstream.fragments.fragment import Fragment, used_columns
 from ordstream.ground.ordertags import TAG, TAG_NAMES, OrderTag
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.pipeline.runs import whole_graph
+from ordstream.plan.clock import clock_of
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
 from ordstream.spark.executor import carried_name
 from ordstream.spark.grouping import NAMES, Choice, with_costs
 from ordstream.spark.layout import Layout
+from ordstream.spark.mark_rows import MarksOf
 from ordstream.spark.nodes import Job, carriers
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.arriving import Arrival
 from ordstream.spark.streaming.balancing import FragmentBalance, check_balance, timed
 from ordstream.spark.streaming.epoch_functions import (
     FINISH,
-    RESULT,
     SUSPEND,
     Begin,
     Columns,
@@ -51,6 +52,7 @@ from ordstream.spark.streaming.epoch_functions import (
 )
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
+from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock
 from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, map_of
 from ordstream.spark.streaming.spread import Spread
 
@@ -88,6 +90,8 @@ class EpochRunner:
         Id of this run of the query.
     policy : Mixed or None
         Keys move between epochs.
+    clocked : bool
+        The source moves a clock.
     """
 
     log: EpochLog
@@ -104,6 +108,7 @@ class EpochRunner:
     fragments: tuple[Fragment, ...] = ()
     groupings: Mapping[int, Any] = field(default_factory=dict)  # by fragment, from 1
     balance: Mapping[int, FragmentBalance] = field(default_factory=dict)  # by fragment, from 1
+    clocked: bool = False
 
     @classmethod
     def made(cls, grouping: Any, **given: Any) -> EpochRunner:
@@ -131,7 +136,8 @@ class EpochRunner:
         choices = chosen(grouping, fragments, made.nodes, made.log.order_by)
         if len(fragments) == 1 and not choices:
             return replace(made, nodes=1)
-        return replace(made, fragments=fragments, choices=choices)
+        clocked = clock_of(made.pipeline.plan, made.options.get("punctuate")) is not None
+        return replace(made, fragments=fragments, choices=choices, clocked=clocked)
 
     # ------------------------------------------------------------------------------------------ a batch
 
@@ -172,7 +178,8 @@ class EpochRunner:
                 continue
             if choice.learns(self.nodes) and begin.end == SUSPEND:
                 layout, one = Layout(self.nodes, 1, None, ""), {position: choice}
-                job = Job(self.fragments, one, layout, (), (), 0, {}, None, groupings=known)
+                own = {"given_marks": self.clocked}  # a sample: no mark comes
+                job = Job(self.fragments, one, layout, (), (), 0, own, None, groupings=known)
                 learner, _ = job.learn_from(position + 1, self._with_all(rows))
                 known[position + 1] = learner.build()
                 if choice.balancer is not None:
@@ -261,9 +268,12 @@ class EpochRunner:
             return _read(rows.mapInArrow(function, _RESULT))
         for number, fragment in self._stages():
             part, schema = self._part(number, fragment, begin)
-            columns = _columns(fragment.source, used_columns(self._from(number)), {})
-            if number == self._first:
-                step: Any = InputFunction(part, columns, arrival)
+            first = number == self._first
+            columns = _columns(
+                fragment.source, used_columns(self._from(number)), self.options if first else {}
+            )
+            if first:
+                step: Any = InputFunction(part, columns, arrival, self._clock(begin))
             else:
                 step = NodesFunction(part, columns)
                 there = fragment.nodes(self.nodes)
@@ -272,6 +282,16 @@ class EpochRunner:
         names = tuple(carried_name(number) for number in range(len(self.pipeline.schema)))
         merged = rows.repartition(1).sortWithinPartitions(TAG)
         return _read(merged.mapInArrow(MergeFunction(begin, names, output), _RESULT))
+
+    def _clock(self, begin: Begin) -> EpochClock | None:
+        if not self.clocked:
+            return None
+        return EpochClock(self.pipeline.plan, self.options.get("punctuate"), begin.latest_time)
+
+    @property
+    def _of_nodes(self) -> dict[str, Any]:
+        """Options of a node of several."""
+        return {**self.options, "given_marks": True} if self.clocked else self.options
 
     @property
     def _first(self) -> int:
@@ -323,11 +343,17 @@ class EpochRunner:
             self.nodes,
             self.groupings.get(number),
             self.workers,
-            self.options,
+            self._of_nodes,
             tuple(name for name, is_used in zip(fragment.source.names, used, strict=True) if not is_used),
             number in self.balance,
             self._timed(number, fragment),
             self.balance[number].moves if number in self.balance else None,
+            MarksOf.between(
+                fragment,
+                self.fragments[number:],
+                1 if route is None else route.nodes,
+                self.options.get("punctuate"),
+            ),
         )
         return part, schema
 

@@ -22,6 +22,7 @@ from ordstream.balance.mixed.report import Report
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
+from ordstream.fragments.time_marks import TimeMark
 from ordstream.snapshots.snapshot import StateRows
 from ordstream.spark.streaming.stored_state import Share
 
@@ -42,10 +43,11 @@ class KeyCosts:
         self._route = route
         self._counts = KeyCounts()
 
-    def watch(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows, counted."""
+    def watch(self, rows: Iterator[pa.RecordBatch | TimeMark]) -> Iterator[pa.RecordBatch | TimeMark]:
+        """The rows, counted; marks pass."""
         for batch in rows:
-            self._counts.add(key_words(self._route.keys(batch)))
+            if not isinstance(batch, TimeMark):
+                self._counts.add(key_words(self._route.keys(batch)))
             yield batch
 
     def said(

@@ -307,7 +307,6 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
     shedding = sheds(pipeline.plan)
     if nodes not in (None, 1):
         fragmenting.check_options(options, f"nodes={nodes}")
-        fragmenting.check_no_clock(pipeline.plan, options.get("punctuate"), f"a stream with nodes={nodes}")
     return Pipeline.of(set_aside(pipeline.plan, None)) if shedding else pipeline
 
 

@@ -149,7 +149,7 @@ def test_step_keys_order_as_arrow_sorts(kind, values):
     pipeline = od.Pipeline(table.schema).key_by("k", "j").count(emit="final")
     with pipeline.stream(table, tags=True, steps=True, workers=0) as out:
         batches = list(out)
-        ((name, (first, ends, data)),) = out.steps().items()
+        ((name, (first, ends, data)),) = out.steps.flush().items()
     rows = pa.Table.from_batches(batches)
     expected = run_serial(pipeline, table)
     assert rows.num_rows == len(expected.rows) == len(ends)
