@@ -24,7 +24,7 @@ from ordstream.fragments.graph_cut import graph_part
 from ordstream.fragments.time_marks import with_leaving_marks
 from ordstream.operators.operator import Operator
 from ordstream.plan.clock import with_clocks
-from ordstream.plan.lanes import check_line, named
+from ordstream.plan.lanes import check_line
 from ordstream.plan.plan import Plan
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import sheds
@@ -50,7 +50,7 @@ def fragments_of(plan: Plan, *, may_shed: bool = False, sheds_first: bool = Fals
         operator reads serials.
     """
     # the clocks of the whole plan: a part of it may want another one
-    plan = with_clocks(named(with_one_source(plan)))
+    plan = with_clocks(with_one_source(plan))
     fragments = _of_graph(plan) if plan.is_graph else _of_line(plan, 0, None, None, sheds_first)
     shed = sheds(plan)
     if sheds_first and not plan.is_graph:
