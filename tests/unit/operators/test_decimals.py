@@ -15,6 +15,7 @@ from ordstream.ground.types import from_storage, storage_values, to_python, to_s
 from ordstream.reference.run_serial import run_serial
 
 col = od.col
+_WIDE = decimal.Context(prec=60)
 PRICE, RATE, WIDE = pa.decimal128(10, 2), pa.decimal128(18, 6), pa.decimal128(30, 2)
 SOURCE = pa.schema([("n", pa.int64()), ("price", PRICE), ("rate", RATE), ("units", pa.int32())])
 PRICES = ["0.00", "-0.01", "12.50", None, "-99999999.99", "99999999.99", "12.50", "1.05"]
@@ -196,6 +197,7 @@ BIG_COMPARED = {
     "k > -0.01": col("k") > Decimal("-0.01"),
     "x < 18446744073709551616": col("x") < 2**63 * Decimal(2),
     "k in (0, 18446744073709551.61, 3)": col("k").isin([0, Decimal("18446744073709551.61"), 3]),
+    "x in (12345678901234567890123456789, 5)": col("x").isin([12345678901234567890123456789, 5]),
     "k + x > 1": col("k") + col("x") > 1,
     "abs(k) - 1 > price": abs(col("k")) - 1 > col("price"),
     "-k >= price * 2": -col("k") >= col("price") * 2,
@@ -242,6 +244,31 @@ def test_what_has_a_place_in_38_digits_is_python_s_and_the_rest_an_overflow():
         assert [(n, int(z)) for n, z in rows_of(found)] == wanted
         if len(wanted) < len(made):
             assert len(wanted) > 100
+
+
+def test_two_that_meet_have_room_for_the_whole_part_of_either():
+    whole, part = pa.decimal128(18, 0), pa.decimal128(9, 6)
+    data = pa.table({"x": pa.array([Decimal(10**18 - 1), None], whole),
+                     "y": pa.array([Decimal("999.999999"), Decimal("-0.000001")], part)})  # fmt: skip
+    made = od.Pipeline(data.schema).select(
+        a=col("x").coalesce(col("y")), b=col("y").maximum(col("x")), c=col("x") > col("y")
+    )
+    found = agreed(made, data)
+    assert [field.type for field in found.schema][:2] == [pa.decimal128(24, 6)] * 2
+    assert rows_of(found) == duck(data, "select coalesce(x, y), case when x > y then x end, x > y from t")
+
+
+@pytest.mark.parametrize(("digits", "made"), [(8, 18), (9, 19), (28, 38), (29, 38)])
+def test_a_sum_s_type_and_state_at_the_edge_of_64_bits(digits, made):
+    most = Decimal(10**digits - 1).scaleb(-2, decimal.Context(prec=60))
+    data = pa.table({"x": pa.array([most] * 8, pa.decimal128(digits, 2))})
+    pipeline = od.Pipeline(data.schema).scan(s=od.sum("x"), m=od.mean("x"))
+    found = agreed(pipeline, data)
+    assert found.schema.field("s").type == pa.decimal128(made, 2)
+    assert found["s"].to_pylist() == [_WIDE.multiply(most, n + 1) for n in range(8)]
+    begun = pipeline.run(data.slice(0, 5), end="suspend")
+    rest = pipeline.run(data.slice(5), restore=begun.snapshot)
+    assert begun.table.to_pylist() + rest.table.to_pylist() == found.to_pylist()
 
 
 def test_nothing_overflows_under_a_null():
@@ -319,7 +346,7 @@ def test_what_has_no_128_bits_is_refused_and_says_what_to_do():
     ):  # fmt: skip
         with pytest.raises(od.SchemaError, match=r"at most 18 digits. Cast it.*decimal\(18,4\)"):
             refused()
-    for divided in (col("x") // 2, col("k") % col("price")):
+    for divided in (col("x") // 2, col("k") % col("price"), col("price") // col("k")):
         with pytest.raises(od.SchemaError, match="divides decimals of over 18 digits: cast one side"):
             given.with_columns(y=divided)
 
@@ -405,6 +432,7 @@ def test_state_of_decimals_is_kept_and_restored(table, tmp_path):
         ),
         (col("price").cast(pa.int64()), "may lose digits"),
         (col("rate").cast(PRICE), "may lose digits"),
+        (col("price").cast(pa.decimal128(12, 6)), "may lose digits"),
         (col("n").cast(PRICE), r"multiply it by a Decimal"),
         (col("price") == "1.5", "do not go together"),
         (col("price") > Decimal("nan"), "no number that a decimal holds"),

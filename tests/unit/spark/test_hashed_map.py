@@ -65,3 +65,21 @@ def test_heavy_hitters_that_are_too_rare_for_spark_s_sketch_are_learnt_by_rows()
     assert Choice("f", od.DKG(theta=8e-6)).may_be_sparks(2)
     assert not Choice("f", od.DKG(theta=7e-6)).may_be_sparks(2)
     assert not Choice("f", od.DKG(theta=0.1, epsilon=1e-6)).may_be_sparks(2)
+
+
+def test_a_share_of_theta_is_a_heavy_hitter():
+    found = scheduled_by(np.array([10, 90]), [(0, 10), (1, 89)], od.DKG(theta=0.1, mu=1), 2)
+    assert {one for one, _ in found.by_map.heavy} == {0, 1}
+
+
+def test_what_a_sketch_takes_for_more_than_its_bucket_has_leaves_nothing_of_it():
+    found = scheduled_by(np.array([10, 90]), [(0, 12), (1, 95)], od.DKG(theta=0.1, mu=1), 2)
+    assert sorted(found.loads.tolist()) == [12, 95]
+
+
+@pytest.mark.parametrize(("cost", "fourth"), [("linear", 0), ("quadratic", 1), (np.square, 1)])
+def test_costs_weigh_what_is_scheduled(cost, fourth):
+    """By frequencies 6 | 4 + 3, then 3 to the first; by their squares 36 | 16 + 9 + 9."""
+    parameters = od.DKG(theta=0.9, mu=3, cost=cost)
+    found = scheduled_by(np.array([6, 4, 3, 3, 0, 0]), [], parameters, 2)
+    assert found.by_map.buckets[:4] == (0, 1, 1, fourth)
