@@ -7,7 +7,7 @@ from libc.string cimport memcpy
 from ordstream._core.ground.blocks cimport blocks_bytes, blocks_free
 from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_F32, PT_F64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure,
+    FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_F32, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure,
     LayoutOwner, View, Worker, chunk_new, chunk_reserve, failure_set, row_slot, scratch_alloc,
 )
 from ordstream._core.ground.kernel cimport PS, SL, Kernel, KernelOwner, StateCursor
@@ -321,7 +321,10 @@ cdef int32_t pair_process(
                     return k0 + i
                 left = out.cols[x.ncarry].data
                 right = out.cols[x.ncarry + 1].data
-                for j in range(v.list.n):
+                for j in range(v.list.n if x.type == PT_I64 else 0):   # most of them
+                    (<int64_t*> left)[out.n + j] = min(earlier[j], value)
+                    (<int64_t*> right)[out.n + j] = max(earlier[j], value)
+                for j in range(0 if x.type == PT_I64 else v.list.n):
                     is_low = below(x, earlier[j], value)
                     put_word(left, x.type, out.n + j, earlier[j] if is_low else value)
                     put_word(right, x.type, out.n + j, value if is_low else earlier[j])

@@ -19,7 +19,7 @@ cdef enum:
 
 cdef bint can_ascend(const KeySpec* keys, const int32_t* width, const int32_t* bytes, int32_t ncols,
                      int64_t best) noexcept nogil:
-    """Whether rows can be kept so: few are wanted, no column has strings or lists, keys are integers. Pure."""
+    """Whether rows can be kept so: few are wanted, no column has strings or lists, keys are integers."""
     cdef int32_t j
     if best > ASCENDING_BEST or keys.ncols < 1 or keys.ncols > ASCENDING_KEYS:
         return False
@@ -32,7 +32,8 @@ cdef bint can_ascend(const KeySpec* keys, const int32_t* width, const int32_t* b
     return True
 
 
-cdef inline bint all_there(const AscendingSpec* x, const Chunk* c, const int32_t* rows, int32_t n) noexcept nogil:
+cdef inline bint all_there(const AscendingSpec* x, const Chunk* c, const int32_t* rows,
+                           int32_t n) noexcept nogil:
     """Whether no value is null."""
     cdef const uint8_t* valid
     cdef int32_t i

@@ -287,6 +287,8 @@ cdef inline int64_t fold_value(const Accumulator* a, const char* state) noexcept
     """What an accumulator shows (floats as bits); 0 where it shows null."""
     cdef const int64_t* s = <const int64_t*> (state + a.offset)
     cdef double variance
+    if a.function <= F_SUM_F64:                              # most of them
+        return s[0]
     if a.function == F_MEAN_I64:
         return as_word(<double> s[0] / <double> s[1]) if s[1] else 0
     if a.function == F_MEAN_F64:

@@ -17,8 +17,7 @@ cdef extern from "key_tools.hpp" nogil:
 cdef extern from "map_memory.hpp" nogil:
     void* ord_block(size_t size)
     void* ord_zeroed(size_t size)
-    # `old` is untouched when it returns NULL
-    void* ord_grown(void* old, size_t used, size_t old_size, size_t size)
+    void* ord_grown(void* old, size_t used, size_t old_size, size_t size)  # NULL: `old` is untouched
     void ord_block_free(void* block, size_t size)
 
 cdef uint64_t GOLDEN = <uint64_t> 0x9E3779B97F4A7C15
@@ -26,11 +25,8 @@ cdef uint64_t NULL_HASH = <uint64_t> 0x1B873593CC9E2D51
 
 
 cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexcept nogil:
-    """Hash of one row's key.
-
-    Thread safety: pure. Ownership: none. Returns: equal for equal keys, in every process. Cost: ~1 ns per
-    fixed-width column.
-    """
+    """Hash of one row's key, the same in every process. Thread safety: pure. Cost: ~1 ns per fixed-width
+    column."""
     cdef uint64_t h = GOLDEN
     cdef uint64_t part
     cdef const Column* col
@@ -75,8 +71,7 @@ cdef uint64_t key_hash_record(const KeySpec* ks, const char* record) noexcept no
 cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept nogil:
     """Fill c.hash[slot] (allocated by the caller, one per slot) for every selected row.
 
-    Thread safety: the chunk's owner. Ownership: none. Returns: nothing. Cost: ~1 ns per row and fixed-width
-    column.
+    Thread safety: the chunk's owner. Cost: ~1 ns per row and fixed-width column.
     """
     cdef int32_t j
     cdef int32_t k
@@ -117,11 +112,8 @@ cdef void key_hash(const KeySpec* ks, Chunk* c, const Layout* layout) noexcept n
 
 
 cdef int key_compare(const KeySpec* ks, const char* a, const char* b) noexcept nogil:
-    """<0, 0, >0 as the records sort.
-
-    Thread safety: pure. Ownership: none. Returns: the sign. Cost: a few ns per column until the first
-    difference.
-    """
+    """<0, 0, >0 as the records sort. Thread safety: pure. Cost: a few ns per column until the first
+    difference."""
     cdef uint64_t nulls_a = (<const uint64_t*> a)[0]
     cdef uint64_t nulls_b = (<const uint64_t*> b)[0]
     cdef int32_t j
@@ -178,8 +170,6 @@ cdef void key_read(const KeySpec* ks, const Chunk* c, int32_t row, char* record)
         if col.valid != NULL and col.valid[row] == 0:
             nulls |= (<uint64_t> 1) << j
             memset(record + ks.offset[j], 0, 16 if ks.type[j] == PT_VIEW else 8)
-        elif ks.type[j] == PT_I64:                           # most of them
-            (<int64_t*> (record + ks.offset[j]))[0] = (<const int64_t*> col.data)[row]
         elif ks.type[j] == PT_VIEW:
             (<View*> (record + ks.offset[j]))[0] = (<const View*> col.data)[row]
         else:
@@ -202,10 +192,7 @@ cdef bint key_equals(const KeySpec* ks, const Chunk* c, int32_t row, const char*
             return False
         if is_null:
             continue
-        if ks.type[j] == PT_I64:                             # most of them
-            if (<const int64_t*> (record + ks.offset[j]))[0] != (<const int64_t*> col.data)[row]:
-                return False
-        elif ks.type[j] == PT_VIEW:
+        if ks.type[j] == PT_VIEW:
             v = &(<const View*> col.data)[row]
             stored = <const View*> (record + ks.offset[j])
             if v.size != stored.size or (v.size and memcmp(v.data, stored.data, v.size) != 0):
@@ -224,20 +211,21 @@ cdef int key_store(const KeySpec* ks, const char* record, Worker* w, Chunk* out,
     Returns: 0, or -1: no memory. Cost: ~1 ns per column.
     """
     cdef uint64_t nulls = (<const uint64_t*> record)[0]
+    cdef const Column* cols = out.cols                       # what is written may be anything, to a compiler
+    cdef const int32_t* types = ks.type
+    cdef const int32_t* offset = ks.offset
     cdef int32_t j
     for j in range(ks.ncols):
-        if ks.type[j] == PT_I64:                             # most of them
-            (<int64_t*> out.cols[j].data)[index] = (<const int64_t*> (record + ks.offset[j]))[0]
-        elif ks.type[j] == PT_VIEW:
-            (<View*> out.cols[j].data)[index] = (<const View*> (record + ks.offset[j]))[0]
+        if types[j] == PT_VIEW:
+            (<View*> cols[j].data)[index] = (<const View*> (record + offset[j]))[0]
         else:
-            word_put(ks.type[j], out.cols[j].data, index, (<const uint64_t*> (record + ks.offset[j]))[0])
+            word_put(types[j], cols[j].data, index, (<const uint64_t*> (record + offset[j]))[0])
         if (nulls >> j) & 1:
             if chunk_set_valid(w, out, j) != 0:
                 return -1
-            out.cols[j].valid[index] = 0
-        elif out.cols[j].valid != NULL:
-            out.cols[j].valid[index] = 1
+            cols[j].valid[index] = 0
+        elif cols[j].valid != NULL:
+            cols[j].valid[index] = 1
     return 0
 
 
@@ -489,6 +477,8 @@ cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* r
     cdef int64_t first
     cdef int64_t at
     cdef int64_t slot
+    cdef int64_t known
+    cdef uint64_t fresh = 0                                  # rows that brought a new key, bit by bit
     cdef uint32_t tag
     cdef int32_t k
     cdef int32_t line
@@ -531,9 +521,11 @@ cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* r
         at = (first + (table[first].tag != tag)) & mask      # the first or the second cell, without a branch
         slot = table[at].record - 1
         if table[at].tag != tag or slot < 0 or table[first].record == 0:
+            known = s.count
             slot = candidate(s, c, rows[k], tag)
             if slot < 0:
                 return -1
+            fresh |= <uint64_t> (slot == known) << k
         out_slots[k] = <int32_t> slot
         if far:
             prefetch_write(records + slot * stride)
@@ -547,6 +539,8 @@ cdef int keyed_lookup_block(KeyedState* s, Worker* w, Chunk* c, const int32_t* r
             prefetch_write(&table[ahead.tags[k] & mask])
         ahead.n = following
     for k in range(n):
+        if fresh >> k & 1:
+            continue
         record = <const uint64_t*> (records + out_slots[k] * stride)
         if words != NULL:
             if record[1] == words[rows[k]] and record[0] == 0:

@@ -19,7 +19,7 @@ from ordstream._core.state.fold_rows cimport fold_store
 from ordstream._core.state.keyed_bucket cimport Bucket, put_word
 from ordstream._core.state.keyed_rows cimport key_put
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpecOwner, LookupAhead, key_copy, keyed_lookup_block,
+    LOOKUP_BLOCK, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block,
 )
 from ordstream._core.state.marks cimport Marking, Marks
 
@@ -137,7 +137,10 @@ cdef inline int window_emit(const WindowContext* x, Kernel* k, Worker* w, const 
     cdef int32_t at = x.nkeys
     if index == out.capacity and chunk_reserve(w, out, k.output, ahead) != 0:
         return -1
-    if x.by.keys != NULL and key_put(x.by.keys, record, w, out, index) != 0:
+    if x.by.keys != NULL and not x.by.keys.has_views:
+        if key_store(x.by.keys, record, w, out, index) != 0:
+            return -1
+    elif x.by.keys != NULL and key_put(x.by.keys, record, w, out, index) != 0:
         return -1                                            # copied: the map's strings go with their keys
     put_word(out.cols[at].data, x.shown, index, start)
     put_word(out.cols[at + 1].data, x.shown, index, end)

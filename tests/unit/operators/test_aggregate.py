@@ -115,3 +115,26 @@ def test_a_key_whose_only_tuples_failed_has_no_values():
 def test_mistakes(build, message):
     with pytest.raises(od.OrdstreamError, match=message):
         build(pipeline())
+
+
+@pytest.mark.parametrize(
+    "key", [["i", "u"], ["u", "x", "i"], ["i", "s", "u"], ["x"], ["w", "i"]], ids=",".join
+)
+def test_a_long_flush_is_sorted_by_key(key):
+    """From 512 keys on keys are sorted as words: of integers near each other, and of the least and largest
+    ones, of nulls, of floats with NaN and both zeros, of strings with one beginning."""
+    n = 3000
+    table = pa.table(
+        {
+            "i": [None if k % 97 == 0 else k * 7919 % 1009 - 500 for k in range(n)],
+            "u": pa.array([(0, 2**64 - 1, 2**63)[k * k % 3] for k in range(n)], pa.uint64()),
+            "x": [None if k % 89 == 0 else (0.0, -0.0, float("nan"), -1.5, k / 7)[k % 5] for k in range(n)],
+            "s": ["the same beginning " * (k % 2) + "ab"[k % 3 // 2] for k in range(n)],
+            "w": [None if k % 5 == 0 else (-(2**63), 2**63 - 1, k)[k % 3] for k in range(n)],
+        }
+    )
+    built = od.Pipeline(table.schema).key_by(*key).aggregate(n=od.count(), emit="final")
+    expected = run_serial(built, table)
+    assert len(expected.rows) >= 512
+    for workers in (0, 2):
+        assert repr(built.run(table, workers=workers).table.to_pylist()) == repr(expected.table.to_pylist())

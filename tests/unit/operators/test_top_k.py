@@ -157,3 +157,80 @@ def test_windows_by_hand():
 def test_mistakes(build, message):
     with pytest.raises(od.OrdstreamError, match=message):
         build(pipeline())
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_the_best_of_windows_that_close_together_equal_the_reference(data):
+    """Of such windows the rows of a list come by ascending key, each key once; of null keys, strings and
+    computed ranks too, for which there is another way."""
+    n = data.draw(st.integers(1, 250))
+    few = st.integers(0, 5)
+    table = pa.table(
+        {
+            "t": sorted(data.draw(st.lists(st.integers(-60, 60), min_size=n, max_size=n))),
+            "k": data.draw(
+                st.lists(st.none() | few if data.draw(st.booleans()) else few, min_size=n, max_size=n)
+            ),
+            "u": pa.array(
+                data.draw(st.lists(st.sampled_from([0, 3, 2**63, 2**64 - 1]), min_size=n, max_size=n)),
+                pa.uint64(),
+            ),
+            "s": data.draw(st.lists(st.sampled_from(["", "a", "b"]), min_size=n, max_size=n)),
+        }
+    )
+    key = data.draw(st.sampled_from([("k",), ("u",), ("k", "u"), ("u", "k"), ("s",), ("k", "s")]))
+    found = od.mean("k") if data.draw(st.booleans()) else od.count()
+    windows = (
+        od.Pipeline(table.schema).key_by(*key).window(od.tumbling(20), time="t").aggregate(most=found)
+        .filter(od.col("most").is_not_null())
+    )  # fmt: skip
+    if data.draw(st.booleans()):
+        windows = windows.select(*key, "start", "end", most=od.col("most"))
+    ranked = data.draw(st.permutations(key))  # of another order: keys don't ascend
+    built = windows.top_k(data.draw(st.integers(1, 9)), "most", ranked, window="start", rank="place")
+    expected = run_serial(built, table)
+    for workers in (0, 1, 2, 4):
+        for options in ({}, {"chunk_rows": 1}, {"chunk_rows": 7, "buckets": 3}):
+            given_rows = built.run(table, workers=workers, tags=True, **options).table
+            tags = list(zip(*(given_rows[name].to_pylist() for name in ("_serial", "_index")), strict=True))
+            assert tags == expected.tags
+            assert given_rows.drop(["_serial", "_index"]).equals(expected.table)
+
+
+WINDOWED = pa.schema(
+    [("k", pa.int64()), ("start", pa.int64()), ("end", pa.int32()), ("n", pa.int64()), ("x", pa.float64())]
+)
+
+
+@pytest.mark.parametrize("by", ["n", "x"])
+@pytest.mark.parametrize("order", ["ascending", "once not", "a null"])
+def test_rows_of_long_windows_are_kept_as_they_come_or_in_the_map(by, order):
+    """One key once, in windows longer than what is kept: only the best stay. With a row out of order, or a
+    null, all go to the map: the same rows."""
+    rows = [
+        (i, window, 7, i * 7919 % 11 - 5, (i * 31 % 23 - 9) / 3)
+        for window, size in enumerate([1, 5, 3000, 40, 1500])
+        for i in range(size)
+    ]
+    if order == "once not":
+        rows[700:702] = [rows[701], rows[700]]
+    elif order == "a null":
+        rows[2000] = (*rows[2000][:2], None, *rows[2000][3:])
+    built = od.Pipeline(WINDOWED).top_k(9, by, "k", window="start", rank="place")
+    plain = in_the_core(built).plan
+    expected = storage_rows(run_serial(built, serial_input(WINDOWED, rows)))
+    for once in (False, True):
+        stage = plain.operators[-1].changed(by_grows=True, once=once)
+        for size in (1, 300, 5000):
+            assert run(stage, rows, size=size)[0] == expected
+
+
+def test_far_fewer_bytes_stay_of_a_long_window_whose_keys_ascend():
+    stage = in_the_core(od.Pipeline(WINDOWED).top_k(9, "n", "k", window="start")).plan.operators[-1]
+    kernel = testing.KernelRun(stage.changed(by_grows=True, once=True).kernel())
+    for low in range(0, 50_000, 500):
+        rows = [(i, 0, 7, i % 1000, 0.0) for i in range(low, low + 500)]
+        kernel.push([list(column) for column in zip(*rows, strict=True)])
+    assert kernel.state_bytes < 200_000
+    kernel.close()
