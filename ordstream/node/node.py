@@ -116,7 +116,7 @@ class Stream(Reader):
         if settings.emit == "final":
             plan = final(plan)
         plan = laid_out(plan)
-        if settings.end == "suspend":
+        if settings.end == "suspend" and not settings.steps:  # behind a fragment more may follow
             refuse_suspend(plan)
         self._snapshots: Snapshotting | None = None
         if settings.keeps_state:
@@ -156,7 +156,11 @@ class Stream(Reader):
         self._core = self._make_core(begin)
         if self._snapshots is not None:
             self._snapshots.install(self._core, self._made.stateful)
-        without_nulls = [i for i, field in enumerate(plan.source) if self._used[i] and not field.nullable]
+        without_nulls = [
+            i
+            for i, field in enumerate(plan.source)
+            if self._used[i] and not field.nullable and field.name not in settings.absent
+        ]
         most = source.most_bytes(self._max_bytes)
         self._positions: Positions | None = None
         if self._snapshots is not None and (settings.checkpoint is not None or hasattr(data, "seek")):

@@ -71,3 +71,11 @@ def test_a_graph_in_front_of_the_first_key_runs_in_its_nodes():
     assert [whole.source.names[at] for at in whole.key] == ["k"]
     found = od.Pipeline.of(whole.plan).run(data).table
     assert found.equals(run_serial(counted, {"b": rows(20), "a": rows(30)}, merge_by="ts").table)
+
+
+def test_a_column_that_nobody_reads_need_not_arrive_where_it_is_declared_without_nulls():
+    schema = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64(), False)])
+    pipeline = od.Pipeline(schema).with_columns(m=od.col("k") % 3).key_by("m").count()
+    table = pa.table([[1, 2, 3, 4], [5, 6, 7, 8]], schema=schema)
+    found = run_as_spark_does(pipeline, table, 2)
+    assert found.drop(["_serial", "_index"]).equals(pipeline.run(table).table)

@@ -79,6 +79,9 @@ KINDS = {
     ),
     "all rows": lambda: by_user().scan(seen=od.count()).top_k(3, by="seen", emit="updates"),
     "shed": shedding,
+    "only at the end, in the middle": lambda: (
+        by_user().aggregate(n=od.count(), emit="final").key_by("n").scan(there=od.count())
+    ),
 }  # fmt: skip
 
 
