@@ -31,6 +31,10 @@ def takes_a_while(row):
     return (row.user, row.item)
 
 
+def allocator(row):
+    return (row.user, pa.default_memory_pool().backend_name)
+
+
 def doubled(row):
     return [(row.user, row.item, row.n), (row.user, row.item, -row.n)]
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ordstream.fragments.merging import END, behind
 from ordstream.ground.numbers import integers
-from ordstream.ground.ordertags import tags_of
+from ordstream.ground.ordertags import rows_at, tags_of
 from ordstream.node.source import parts
 
 
@@ -142,6 +142,11 @@ class Outbox:
         """A receiver has nothing that it has not handed on."""
         return any(not channel.outstanding and not channel.held for channel in self._channels)
 
+    @property
+    def rests(self) -> bool:
+        """No receiver has anything that it has not handed on."""
+        return not any(channel.outstanding or channel.held for channel in self._channels)
+
     def free(self) -> list[int]:
         """The receivers that may be sent more, the one with the least to do first."""
         found = [k for k, channel in enumerate(self._channels) if channel.outstanding < self._cap]
@@ -220,7 +225,9 @@ def _divided(batch: pa.RecordBatch, nodes: Any, receivers: int) -> Iterator[tupl
     if counts.max() == len(nodes):
         yield int(nodes[0]), batch
         return
-    batch = batch.take(integers(np.argsort(nodes, kind="stable")))
+    # NumPy counts small numbers in place of comparing them
+    small = nodes.astype(np.uint8) if receivers <= 256 else nodes
+    batch = rows_at(batch, integers(np.argsort(small, kind="stable")))
     start = 0
     for receiver, count in enumerate(counts.tolist()):
         if count:

@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from ordstream.node.shedding import ShedOutcome
 
 
-#: Blocks of a source that comes by itself which are on their way while further rows gather.
+#: Blocks of a source that comes by itself which are on their way while further rows gather: where a first
+#: node has rows that it did not take, and where none has any.
 BLOCKS_AHEAD = 2
+IDLE_BLOCKS_AHEAD = 8
 
 
 def tag_of_serial(serial: int) -> bytes:
@@ -97,7 +99,7 @@ class Driver:
             blocks.at_most(self._spread.block_rows)
         if balancing is not None:
             blocks.at_most(balancing.block_rows)
-        self.merge = TagMerge(topology.senders(topology.last_edge), consumed)
+        self.merge = TagMerge(topology.senders(topology.last_edge), consumed, topology.merged_rows)
         self.emitted_through = begin
         self.rows_out = 0
         self._tagged_schema: pa.Schema = blocks.schema.append(pa.field(TAG, pa.binary(), False))
@@ -108,7 +110,7 @@ class Driver:
         self._marks = 0  # so far
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
-        self._sent: deque[bytes] = deque(maxlen=BLOCKS_AHEAD)  # behind each of the last blocks
+        self._sent: deque[bytes] = deque(maxlen=IDLE_BLOCKS_AHEAD)  # behind each of the last blocks
         self._outcomes: list[Outcome] = []
         self._failed = False  # one of them has an error
         self._figures: dict[tuple[int, int], Figures] = {}
@@ -171,13 +173,14 @@ class Driver:
         return block is not None or progressed
 
     def _gathers(self) -> bool:
-        """Rows wait for more of them while enough blocks are on their way through all nodes; or, where any
-        node may get them, while each has rows that it did not begin with.
+        """Rows wait for more of them while enough blocks are on their way through all nodes, of which few
+        are enough for nodes that are behind; or, where any node may get them, while each has rows that it
+        did not begin with.
         """
         if self._spread.any_node:
             return not self.out.wanted and self.blocks.due_in() > 0.0
-        sent = self._sent
-        many = len(sent) == sent.maxlen and self.merge.low < sent[0]
+        sent, ahead = self._sent, IDLE_BLOCKS_AHEAD if self.out.rests else BLOCKS_AHEAD
+        many = len(sent) >= ahead and self.merge.low < sent[-ahead]
         return many and self.blocks.due_in() > 0.0
 
     @property

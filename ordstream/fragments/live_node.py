@@ -15,7 +15,7 @@ from ordstream.fragments.figures import Figures, Outcome
 from ordstream.fragments.mark_kinds import MOVE, REORDERED, REPORT, SNAPSHOT, TIME, kind_of, numbered
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.node_state import NodeState, States
-from ordstream.fragments.polled_node import PolledNode
+from ordstream.fragments.polled_node import LONG_TURN_S, WHOLE_TURN_S, PolledNode
 from ordstream.fragments.time_marks import (
     TimeMark,
     hears_marks,
@@ -74,7 +74,7 @@ class LiveNode:
     ) -> None:
         self.fragment, self.node, self._topology = fragment, node, topology
         self.outcome: Outcome | None = None
-        self.merge = TagMerge(topology.senders(fragment), consumed)
+        self.merge = TagMerge(topology.senders(fragment), consumed, topology.merged_rows)
         self.out = Outbox(links, topology.cap)
         self._route = topology.route(fragment + 1)
         of, options = topology.fragments[fragment], topology.options
@@ -116,7 +116,8 @@ class LiveNode:
             from ordstream.fragments.shedding import SheddingNode
 
             return SheddingNode(of, merge, topology.options, live=topology.live)
-        return PolledNode(of, merge, topology.options, states)
+        longest_s = WHOLE_TURN_S if topology.whole else LONG_TURN_S
+        return PolledNode(of, merge, topology.options, states, longest_s)
 
     @property
     def rests(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.ordertags import merge_sorted, tags_of
 
 #: A low, or a cut, behind every tag.
@@ -65,6 +66,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
     senders : int
     consumed : callable
         Hears (sender, bytes) when so much of what the sender sent was handed on or dropped.
+    rows_at_once : int
+        Rows that are handed on together, about.
 
     Attributes
     ----------
@@ -74,7 +77,9 @@ class TagMerge(Iterator[pa.RecordBatch]):
         When the oldest of the rows that were handed on last came (`time.monotonic_ns`).
     """
 
-    def __init__(self, senders: int, consumed: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, senders: int, consumed: Callable[[int, int], None], rows_at_once: int = MERGED_ROWS
+    ) -> None:
         self._inboxes = [_Inbox() for _ in range(senders)]
         self.waiting = 0  # rows that were not handed on
         self.events = self.arrived_ns = 0
@@ -89,7 +94,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self._marked = b"", 0  # the last one
         self.awaited = [0.0] * senders  # seconds, per sender
         self.notes: deque[bytes] = deque()  # messages of senders, for the node
-        self.rows_at_once = MERGED_ROWS
+        self.rows_at_once = rows_at_once
 
     # ------------------------------------------------------------------------------------ from senders
 
@@ -212,7 +217,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self.waiting -= sum(part.num_rows for part in found)
         if sum(1 for of_sender in parts if of_sender) > 1:
             return merge_sorted(found)
-        return found[0] if len(found) == 1 else pa.concat_batches(found)
+        return found[0] if len(found) == 1 else pa.concat_batches(found, memory_pool=POOL)
 
     def _alone(self, bound: bytes) -> pa.RecordBatch | None:
         """A batch that stands in front of all others and has no follower, taken out; None: it is not so."""

@@ -29,6 +29,7 @@ from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.node_state import NodeState, parsed
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, SHIFT, STATE, Mesh
+from ordstream.ground import arrow_memory
 from ordstream.udf import pickling as by_value
 
 #: How long a process whose workers are at it waits for sockets.
@@ -40,6 +41,7 @@ def serve(sock: socket.socket, process: int, others: int) -> None:
     # Ctrl-C reaches the whole group; the caller ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_caller()
+    arrow_memory.use_for_all()
     host = _Host(sock, process, others)
     importlib.import_module("ordstream.node.polled_stream")  # the core, while the caller gets ready
     by_value.library()

@@ -17,6 +17,7 @@ from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
 from ordstream.fragments.time_marks import TimeMark, place_of
 from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
+from ordstream.node.source import BATCH_ROWS
 from ordstream.operators.operator import Operator
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
@@ -30,11 +31,12 @@ TURN_S = 0.005
 FIRST_ROWS = 64
 #: Where many rows wait already, it works longer, up to so many seconds: a quarter of what is there.
 LONG_TURN_S = 0.02
+#: As `LONG_TURN_S`, where the source is there as a whole: no reader waits for a single row of it, and each
+#: turn costs the node, the next ones and the caller a step, and a wake-up.
+WHOLE_TURN_S = 0.1
 #: It works for at least so many times what the step around it takes: on a machine with much else to do a
 #: step may take longer than `TURN_S`, and rows one by one would take longer still.
 BESIDE = 10
-#: Rows that fit the core as they come, if their types do.
-FITTING_ROWS = 16_384
 
 
 class PolledNode(FragmentNode):
@@ -48,6 +50,8 @@ class PolledNode(FragmentNode):
         As of `FragmentNode`.
     states : mapping of str to sequence of pyarrow.RecordBatch, optional
         Operator name -> the rows of state that it goes on from.
+    longest_s : float
+        Seconds for which it works at a time, at most, where many rows wait.
     """
 
     def __init__(
@@ -56,8 +60,9 @@ class PolledNode(FragmentNode):
         merge: TagMerge,
         options: Mapping[str, Any],
         states: States | None = None,
+        longest_s: float = LONG_TURN_S,
     ) -> None:
-        self._merge = merge
+        self._merge, self._longest_s = merge, longest_s
         self._fitted: deque[pa.RecordBatch | TimeMark] = deque()  # on their way into the core
         self._input_over = False
         self._was_idle = True
@@ -112,7 +117,7 @@ class PolledNode(FragmentNode):
         """About how many rows a turn has time for, of those that wait and `taken` ones."""
         waiting = taken + self._merge.waiting + sum([batch.num_rows for batch in self._fitted])
         # not before a row was timed
-        long_s = min(LONG_TURN_S, waiting * self._row_s / 4) if self._taken else 0.0
+        long_s = min(self._longest_s, waiting * self._row_s / 4) if self._taken else 0.0
         return max(1, int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s))
 
     def _next_rows(self) -> Any:
@@ -133,7 +138,7 @@ class PolledNode(FragmentNode):
         from ordstream.node.source import batches
 
         columns = list(range(len(self._core_schema)))
-        few = rows.num_rows <= FITTING_ROWS and rows.nbytes <= self._most
+        few = rows.num_rows <= BATCH_ROWS and rows.nbytes <= self._most
         if few and rows.schema.equals(self._fitting_schema):
             self._fitted.append(rows)
             return

@@ -23,10 +23,11 @@ from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
 from ordstream.fragments.shedding import check_sheds, shed_together
-from ordstream.fragments.source_blocks import BLOCK_ROWS, Progress, SourceBlocks
+from ordstream.fragments.source_blocks import Progress, SourceBlocks
 from ordstream.fragments.time_marks import refuse_moves, source_clock
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE
+from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import Report
 from ordstream.node.result import Result
@@ -60,8 +61,8 @@ class ProcessStream(Reader):
         How many to spawn; or processes that stay when this stream ends.
     options : mapping
         Of every node, and of the output.
-    block_rows : int
-        Rows of the source that are sent at a time, at most.
+    block_rows : int, optional
+        Rows of the source that are sent at a time, at most. None: as the topology says.
     channel_bytes : int, optional
         As of `Topology`.
 
@@ -77,7 +78,7 @@ class ProcessStream(Reader):
         data: Any,
         processes: int | Processes,
         options: Mapping[str, Any],
-        block_rows: int = BLOCK_ROWS,
+        block_rows: int | None = None,
         channel_bytes: int | None = None,
     ) -> None:
         self._shared = processes if isinstance(processes, Processes) else None
@@ -280,7 +281,7 @@ class ProcessStream(Reader):
     def _all_held(self) -> pa.RecordBatch:
         held, self._held = self._held, []
         self._held_since = 0.0
-        return held[0] if len(held) == 1 else pa.concat_batches(held)
+        return held[0] if len(held) == 1 else pa.concat_batches(held, memory_pool=POOL)
 
     def _again(self, driver: Driver) -> Driver | None:
         """The run anew with the last operator as a whole, where its halves met an error: which one a
@@ -523,11 +524,12 @@ def blocks_of(
     topology: Topology,
     data: Any,
     marking: Marking | None,
-    block_rows: int,
+    block_rows: int | None,
     wake: Callable[[], None],
     own_thread: bool = True,
 ) -> SourceBlocks:
     """The source's rows, from where the run begins."""
+    block_rows = block_rows or topology.block_rows
     schema, punctuate = topology.fragments[0].source, topology.options.get("punctuate")
     begin = None if marking is None else marking.begin.latest_time
     clock = source_clock(plan, punctuate, begin) if topology.options.get("given_marks") else None

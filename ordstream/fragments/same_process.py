@@ -19,7 +19,7 @@ from ordstream.fragments.node_state import NodeState, placed
 from ordstream.fragments.process_stream import balancing_of, blocks_of, check_apart, marking_of, with_routes
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.shedding import check_sheds
-from ordstream.fragments.source_blocks import BLOCK_ROWS, SourceBlocks
+from ordstream.fragments.source_blocks import SourceBlocks
 from ordstream.fragments.time_marks import refuse_moves
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import OrderTag
@@ -170,7 +170,7 @@ def run_here(
     options: Mapping[str, Any],
     *,
     seed: int | None = None,
-    block_rows: int = BLOCK_ROWS,
+    block_rows: int | None = None,
     channel_bytes: int | None = None,
     fragments: Sequence[Fragment] | None = None,
     balance: Any = None,

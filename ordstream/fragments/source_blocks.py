@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from ordstream.errors import OrdstreamError, SourceError, told
 from ordstream.fragments.time_marks import SourceClock
+from ordstream.fragments.topology import BLOCK_ROWS
 from ordstream.ground.ordertags import source_tags
 from ordstream.ground.user_code import place_of
 
-#: Rows and bytes of a block. A source which may block is ahead by so many batches, or by a block's bytes: of
-#: batches of a few rows a block is made while the one before is on its way.
-BLOCK_ROWS = 16_384
+#: Bytes of a block. A source which may block is ahead by so many batches, or by a block's bytes: of batches
+#: of a few rows a block is made while the one before is on its way.
 BLOCK_BYTES = 1 << 20
 AHEAD = 4
 #: Rows of such a source wait for more while enough blocks are on their way, but not longer, in seconds: a

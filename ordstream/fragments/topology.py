@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.merging import MERGED_ROWS
 
 if TYPE_CHECKING:
     from ordstream.balance.mixed.table import Assignment
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 CHANNEL_BYTES = 4 << 20
 PROCESS_BYTES = 256 << 20
 LEAST_CHANNEL_BYTES = 64 << 10
+#: Rows of a block of the source, at most; and these, and `MERGED_ROWS`, where the source is there as a
+#: whole.
+BLOCK_ROWS = 16_384
+WHOLE_BLOCK_ROWS, WHOLE_MERGED_ROWS = 32_768, 65_536
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +62,25 @@ class Topology:
     def first(self) -> int:
         """The first fragment with nodes. One without operators has none: the caller sends its rows."""
         return 1 if len(self.fragments) > 1 and not self.fragments[0].operators else 0
+
+    @property
+    def whole(self) -> bool:
+        """The source is there as a whole, and no key moves: only throughput counts, so that much is done at
+        a time.
+        """
+        return not self.live and not self.tables
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block of the source, at most. One that goes to a single node is not larger for a source
+        that is there as a whole: nodes get as much to do.
+        """
+        return WHOLE_BLOCK_ROWS if self.whole and self.route(self.first) is not None else BLOCK_ROWS
+
+    @property
+    def merged_rows(self) -> int:
+        """Rows that a merge hands on together, about."""
+        return WHOLE_MERGED_ROWS if self.whole else MERGED_ROWS
 
     @property
     def last_edge(self) -> int:

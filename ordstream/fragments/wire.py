@@ -20,6 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordstream.ground.arrow_memory import POOL
+
 #: The caller's number among the processes.
 CALLER = -1
 ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE, SHIFT = range(9)
@@ -231,7 +233,7 @@ class Mesh:
                 if end > peer.have:
                     if HEADER.size + size > READ_BYTES:
                         peer.long, peer.at = (kind, edge, run), peer.have - begin
-                        peer.body = pa.allocate_buffer(size)
+                        peer.body = pa.allocate_buffer(size, memory_pool=POOL)
                         memoryview(peer.body).cast("B")[: peer.at] = came[begin : peer.have]
                         at = peer.have
                     break
@@ -273,7 +275,7 @@ class SocketLink:
         if self._schema is None or not batch.schema.equals(self._schema, check_metadata=True):
             self._schema = batch.schema
             self._post(SCHEMA, batch.schema.serialize())
-        return self._post(ROWS, batch.serialize())
+        return self._post(ROWS, batch.serialize(memory_pool=POOL))
 
     def low(self, tag: bytes) -> None:
         self._mesh.low(*self._to, tag)

@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.errors import SourceError
+from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.numbers import integers, mask, truth
 
 Int64s = npt.NDArray[np.int64]
@@ -267,14 +268,19 @@ def tags_of(rows: Any) -> Any:
     return rows.column(rows.num_columns - 1)
 
 
+def rows_at(rows: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
+    """The rows at places that are there."""
+    return pc.take(rows, places, boundscheck=False, memory_pool=POOL)
+
+
 def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of several batches of one schema, by ascending tag, the last column."""
-    rows = pa.concat_batches(batches)
+    rows = pa.concat_batches(batches, memory_pool=POOL)
     tags = tags_of(rows)
     numbers = _as_numbers(tags)
     # NumPy's stable sort finds runs that are sorted already, and merges them.
     order = pc.sort_indices(tags) if numbers is None else integers(np.argsort(numbers, kind="stable"))
-    return rows.take(order)
+    return rows_at(rows, order)
 
 
 def _as_numbers(tags: pa.Array) -> Int64s | None:

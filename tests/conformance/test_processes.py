@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from process_functions import (
     SOURCE,
+    allocator,
     build,
     dies,
     doubled,
@@ -53,6 +54,13 @@ def spread(pipeline, data, nodes, *, channel_bytes=None, **options):
     with ProcessStream(pipeline, data, nodes, options, channel_bytes=channel_bytes) as out:
         batches = list(out)
         return Result(batches, out.schema, out.report)
+
+
+def test_a_process_takes_arrow_memory_that_stays_its_own(two):
+    """Arrow's own allocator gives it back to the system between two batches."""
+    schema = pa.schema([("user", pa.int64()), ("allocator", pa.string())])
+    pipeline = od.Pipeline(SOURCE).map(allocator, schema=schema)
+    assert set(spread(pipeline, rows(50), two).table["allocator"].to_pylist()) == {"system"}
 
 
 def tags_of(result):

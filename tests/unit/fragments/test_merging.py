@@ -9,6 +9,7 @@ import pytest
 from ordstream.fragments.channels import Outbox
 from ordstream.fragments.driver import tag_of_serial
 from ordstream.fragments.merging import END, TagMerge
+from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.ordertags import TAG, merge_sorted, source_tags, step_tags, with_index
 
 
@@ -152,3 +153,13 @@ def test_a_merge_counts_the_rows_that_wait_in_it():
     assert merge.waiting == 3
     merge.drop()
     assert merge.waiting == 0
+
+
+def test_merged_rows_take_no_memory_of_arrows_own_allocator():
+    """Which gives its pages back to the system between two batches."""
+    halves = [rows(*range(first, 40_001, 2)) for first in (1, 2)]
+    before = pa.total_allocated_bytes(), POOL.bytes_allocated()
+    merged = merge_sorted(halves)
+    assert merged.num_rows == 40_000
+    assert pa.total_allocated_bytes() - before[0] < 1_000
+    assert POOL.bytes_allocated() - before[1] > merged.nbytes // 2

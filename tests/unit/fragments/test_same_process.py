@@ -12,7 +12,9 @@ import pytest
 import ordstream as od
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments import merging, process_stream
+from ordstream.fragments.channels import Outbox
 from ordstream.fragments.same_process import run_here
+from ordstream.fragments.topology import BLOCK_ROWS, WHOLE_BLOCK_ROWS
 
 TABLE = pa.table({"v": list(range(400))})
 
@@ -114,3 +116,24 @@ def test_a_reader_gets_rows_soon_although_more_are_there(monkeypatch):
     assert stream._ready(waiting=True).num_rows == 2
     assert stream._held == []
     stream.close()
+
+
+@pytest.mark.parametrize(
+    ("keyed", "live", "largest"),
+    [(True, False, WHOLE_BLOCK_ROWS), (True, True, BLOCK_ROWS), (False, False, BLOCK_ROWS)],
+)
+def test_blocks_are_larger_where_all_rows_are_there_and_each_has_its_node(monkeypatch, keyed, live, largest):
+    """A block that goes to one node as a whole stays small, or a node would have nothing to do."""
+    offered, offer = [], Outbox.offer
+
+    def counting(out, batch, nodes=0):
+        offered.append(batch.num_rows)
+        offer(out, batch, nodes)
+
+    monkeypatch.setattr(Outbox, "offer", counting)
+    table = pa.table({"v": list(range(40_000))})
+    pipeline = od.Pipeline(table.schema)
+    pipeline = pipeline.key_by("v").scan(seen=od.count()) if keyed else pipeline.filter(od.col("v") >= 0)
+    found = run_here(pipeline, iter(table.to_batches()) if live else table, 2, {}).table
+    assert offered[0] == largest
+    assert found.column("v").to_pylist() == list(range(40_000))

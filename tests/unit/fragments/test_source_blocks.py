@@ -10,7 +10,7 @@ import pytest
 
 import ordstream as od
 from ordstream.fragments import source_blocks
-from ordstream.fragments.driver import Driver
+from ordstream.fragments.driver import IDLE_BLOCKS_AHEAD, Driver
 from ordstream.fragments.grouping import groupings_of
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.source_blocks import GATHER_S, SourceBlocks
@@ -128,7 +128,9 @@ class Receiver:
         pass
 
 
-def test_rows_gather_while_two_blocks_are_on_their_way_through_all_nodes(monkeypatch):
+@pytest.fixture
+def keyed(monkeypatch):
+    """A caller of two nodes, its clock, and what sends so many rows and says how many have gone."""
     clock, came = Clock(), threading.Semaphore(0)
     monkeypatch.setattr(source_blocks, "time", clock)
     given = queue.SimpleQueue()
@@ -146,6 +148,13 @@ def test_rows_gather_while_two_blocks_are_on_their_way_through_all_nodes(monkeyp
         driver.step()
         return sum(link.got for link in links)
 
+    yield driver, clock, sent
+    given.put(None)
+    blocks.stop()
+
+
+def test_rows_gather_while_two_blocks_are_on_their_way_through_all_nodes(keyed):
+    driver, clock, sent = keyed
     assert [sent(), sent(), sent()] == [1, 2, 2]
     assert driver.due_in == pytest.approx(GATHER_S)
     for node in range(2):
@@ -155,8 +164,27 @@ def test_rows_gather_while_two_blocks_are_on_their_way_through_all_nodes(monkeyp
     assert sent() == 3
     clock.now += GATHER_S
     assert sent(0) == 4  # none is, and the row has waited
-    given.put(None)
-    blocks.stop()
+
+
+def test_rows_gather_less_where_first_nodes_have_taken_all(keyed):
+    """What is on its way then is in the nodes behind, and no first node is behind with its rows."""
+    driver, clock, sent = keyed
+
+    def taken():
+        for node, channel in enumerate(driver.out._channels):
+            driver.out.acknowledged(node, channel.outstanding)
+
+    for count in range(1, IDLE_BLOCKS_AHEAD + 1):
+        assert sent() == count
+        taken()
+    assert sent() == IDLE_BLOCKS_AHEAD  # so many are on their way
+    assert driver.due_in == pytest.approx(GATHER_S)
+    for node in range(2):
+        driver.merge.set_low(node, in_front(2))
+    assert sent(0) == IDLE_BLOCKS_AHEAD + 1
+    assert sent() == IDLE_BLOCKS_AHEAD + 1  # a node has a row, and more than two are on their way
+    clock.now += GATHER_S
+    assert sent(0) == IDLE_BLOCKS_AHEAD + 2
 
 
 @pytest.mark.parametrize("grouping", [None, "round_robin", "blocks"])
