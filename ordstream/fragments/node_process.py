@@ -219,7 +219,7 @@ def _picklable(answer: Any) -> bytes:
         pickle.loads(data)
     except Exception:
         if isinstance(answer, Outcome) and answer.error is not None:
-            cause = None if answer.cause is None else RuntimeError(told(answer.cause))
+            cause = RuntimeError(told(answer.cause or answer.error))
             return pickle.dumps(replace(answer, cause=cause))
         return pickle.dumps(RuntimeError(told(answer)))
     return data

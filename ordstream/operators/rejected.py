@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from ordstream.operators.operator import Operator, named_once
+from ordstream.ground.types import names_beside
+from ordstream.operators.operator import Operator
 from ordstream.reference.base import Rejection, Row, SerialOperator
 
 #: Columns of a dead letter behind those of its row.
@@ -47,7 +48,11 @@ class Rejected(Operator):
         """Of an operator. Raises SchemaError where its rows have a column of `ERROR_FIELDS`."""
         told = operator.tells_errors
         name = f"rejected by {operator.name}"
-        output = named_once([*operator.input, *(ERROR_FIELDS if told else ())], name)
+        errors = ERROR_FIELDS if told else ()
+        names_beside(
+            operator.input.names, [field.name for field in errors], f"{operator.name}: a dead letter"
+        )
+        output = pa.schema([*operator.input, *errors])
         return cls(name=name, input=operator.input, output=output, of=operator.name, told=told)
 
     @property

@@ -203,6 +203,26 @@ def test_texts_of_errors():
     assert found["bad"]["error_text"].to_pylist() == ["", "é" * 1000 + "...", "?", ""]
 
 
+def test_a_letter_goes_through_a_function_again_without_its_error():
+    def fails(row):
+        raise ValueError(row.k)
+
+    def letters(pipeline, name):
+        return pipeline.map(fails, schema=pipeline.schema, name=name, on_error="dead_letter").side_output(
+            name
+        )
+
+    first = letters(od.Pipeline(SCHEMA), "f")
+    advice = "g: a dead letter adds a column 'error_operator', and there is one of that name: rename it"
+    with pytest.raises(od.SchemaError, match=advice):
+        letters(first, "g")
+    again = letters(first.select(*SCHEMA.names, first_error="error_text"), "g")
+    found, _ = agreed(again, rows(3), {"bad": again})
+    assert (
+        found["bad"]["first_error"].to_pylist() == found["bad"]["error_text"].to_pylist() == ["0", "1", "2"]
+    )
+
+
 def test_what_waits_is_bounded():
     """Rows with long texts, all of which fail: as other output, they stop the source at the cap."""
     data = pa.table([range(3000), ["no" * 300] * 3000, [[1]] * 3000], schema=SCHEMA)
