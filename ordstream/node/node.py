@@ -156,11 +156,7 @@ class Stream(Reader):
         self._core = self._make_core(begin)
         if self._snapshots is not None:
             self._snapshots.install(self._core, self._made.stateful)
-        without_nulls = [
-            i
-            for i, field in enumerate(plan.source)
-            if self._used[i] and not field.nullable and field.name not in settings.absent
-        ]
+        without_nulls = self._without_nulls()
         most = source.most_bytes(self._max_bytes)
         self._positions: Positions | None = None
         if self._snapshots is not None and (settings.checkpoint is not None or hasattr(data, "seek")):
@@ -196,6 +192,11 @@ class Stream(Reader):
         self._closed = False  # from here on there is something to close
 
     # ---------------------------------------------------------------------------------------- building
+
+    def _without_nulls(self) -> list[int]:
+        """Columns of the source in which a null is an error."""
+        fields, absent = enumerate(self._plan.source), self._settings.absent
+        return [i for i, one in fields if self._used[i] and not one.nullable and one.name not in absent]
 
     def _make_core(self, begin: Snapshot) -> Any:
         settings, plan = self._settings, self._plan
