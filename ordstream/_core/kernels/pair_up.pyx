@@ -7,8 +7,8 @@ from libc.string cimport memcpy
 from ordstream._core.ground.blocks cimport blocks_bytes, blocks_free
 from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_F32, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column, Failure,
-    LayoutOwner, View, Worker, chunk_new, chunk_reserve, failure_set, row_slot, scratch_alloc,
+    FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_F32, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Column,
+    Failure, LayoutOwner, View, Worker, chunk_new, chunk_reserve, failure_set, row_slot, scratch_alloc,
 )
 from ordstream._core.ground.kernel cimport PS, SL, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, failure_text, owner_setup

@@ -126,13 +126,13 @@ cdef int emit(const JoinContext* x, Kernel* k, Worker* w, const char* record, in
             if put_row(&x.sides.side[LEFT], w, c, row, out) != 0:
                 return -1
         elif show_row(&x.sides.side[LEFT].shown, w, left, out, x.sides.side[LEFT].first, out.n,
-                    True) != 0:
+                      True) != 0:
             return -1
         if here == RIGHT:
             if put_row(&x.sides.side[RIGHT], w, c, row, out) != 0:
                 return -1
         elif show_row(&x.sides.side[RIGHT].shown, w, right, out, x.sides.side[RIGHT].first, out.n,
-                    True) != 0:
+                      True) != 0:
             return -1
     out.origin[out.n] = row
     out.n += 1

@@ -1,5 +1,5 @@
-// The best of rows whose keys ascend (ascending_rows.pxd): larger rank first, then the earlier row. C++17; no
-// exceptions.
+// The best of rows whose keys ascend (ascending_rows.pxd): larger rank first, then the earlier row. C++17;
+// no exceptions.
 // Thread safety: pure functions. Ownership: arrays are the caller's.
 #ifndef ORDSTREAM_ASCENDING_ROWS_HPP
 #define ORDSTREAM_ASCENDING_ROWS_HPP

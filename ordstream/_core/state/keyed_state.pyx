@@ -25,8 +25,7 @@ cdef uint64_t NULL_HASH = <uint64_t> 0x1B873593CC9E2D51
 
 
 cdef uint64_t key_hash_row(const KeySpec* ks, const Chunk* c, int32_t row) noexcept nogil:
-    """Hash of one row's key, the same in every process. Thread safety: pure. Cost: ~1 ns per fixed-width
-    column."""
+    """Hash of one row's key, the same in every process. Thread safety: pure. Cost: ~1 ns per column."""
     cdef uint64_t h = GOLDEN
     cdef uint64_t part
     cdef const Column* col
