@@ -51,6 +51,9 @@ def spread_of(options: Mapping[str, Any], fragments: Sequence[Fragment], process
     found = {}
     if fragments[0].operators:
         found[1] = "in blocks, each to the one with the fewest bytes to do"
+    if not chosen and not moving and processes > 1 and fragments[1:] and not fragments[0].operators:
+        columns = ", ".join(fragments[1].source.names[index] for index in fragments[1].key or ())
+        found[2] = f"by hash of {columns}, of a large table by a map of it where that spreads rows better"
     for k, one in chosen.items():
         columns = ", ".join(fragments[k].source.names[index] for index in one.key)
         found[k + 1] = _described(one.grouping, columns)

@@ -19,6 +19,7 @@ from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Figures, Outcome, report_of
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import OPTIONS, groupings_of
+from ordstream.fragments.learnt_map import with_learnt
 from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
@@ -102,6 +103,8 @@ class ProcessStream(Reader):
         self._marking = marking_of(pipeline, options, self._topology, data)
         if self._balancing is not None:
             self._topology = with_routes(self._topology, self._balancing, self._marking)
+        elif self._marking is None:
+            self._topology = with_learnt(self._topology, data)
         self._suppressed = options.get("emitted_through")
         self.schema = with_tags(fragments[-1].output, self._tags)
         self._partial = options.get("partial") is not False

@@ -13,6 +13,7 @@ from ordstream.errors import OperatorError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import groupings_of
+from ordstream.fragments.learnt_map import with_learnt
 from ordstream.fragments.live_node import DirectLink, LiveNode
 from ordstream.fragments.moving import Shift
 from ordstream.fragments.node_state import NodeState, placed
@@ -216,6 +217,8 @@ def run_here(
     marking = marking_of(pipeline, options, topology, data)
     if balancing is not None:
         topology = with_routes(topology, balancing, marking)
+    elif marking is None:
+        topology = with_learnt(topology, data)
     whole = fragments is not None or marking is not None or bool(tables)
     early = combines(topology) if not whole and reads_twice(data) else None
     for one in (early, topology):
