@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ordstream.balance.keys import key_words
 from ordstream.balance.memory import COSTS
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments.fragment import Fragment
+from ordstream.ground.columns_read import columns_read
 from ordstream.operators.row_clock import RowClock
 
 #: One call in about so many is timed.
@@ -31,14 +33,29 @@ TOGETHER = 4_096
 
 
 class _KeyClock(RowClock):
-    """A `RowClock` that times some calls, and keeps the keys of their rows."""
+    """A `RowClock` that times some calls, and keeps the keys of their rows.
 
-    def __init__(self, key: tuple[int, ...], seed: int, full: Callable[[], None]) -> None:
+    Parameters
+    ----------
+    key : tuple of int
+    names : sequence of str
+        Of all columns of a row.
+    seed : int
+    full : callable
+        Takes what was timed, when there is enough.
+    """
+
+    def __init__(
+        self, key: tuple[int, ...], names: Sequence[str], seed: int, full: Callable[[], None]
+    ) -> None:
         super().__init__(time.thread_time)
-        self._key, self._random, self._full = key, random.Random(seed), full
+        self._key, self._names, self._random, self._full = key, names, random.Random(seed), full
 
     def timing(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        left, key, read, draw = 1, self._key, self._read, self._random.randint
+        left, read, draw = 1, self._read, self._random.randint
+        looks = columns_read(fn, self._names)
+        narrow = looks is not None and looks.issuperset(self._key)
+        getters = [attrgetter(self._names[one]) if narrow else itemgetter(one) for one in self._key]
 
         @functools.wraps(fn)
         def timed(row: Any, *more: Any) -> Any:
@@ -47,7 +64,7 @@ class _KeyClock(RowClock):
             if left:
                 return fn(row, *more)
             left = draw(1, 2 * SAMPLED - 1)
-            self.rows.append(tuple([row[index] for index in key]))  # the row may be another one afterwards
+            self.rows.append(tuple([get(row) for get in getters]))  # the row may be another one afterwards
             began = read()
             try:
                 return fn(row, *more)
@@ -56,6 +73,8 @@ class _KeyClock(RowClock):
                 if len(self.seconds) >= TOGETHER:
                     self._full()
 
+        if narrow:  # rows stay what the function itself would get
+            timed.hands_row_to = getattr(fn, "hands_row_to", fn)  # type: ignore[attr-defined]
         return timed
 
 
@@ -75,7 +94,7 @@ class TimedCalls:
 
     def __init__(self, fragment: Fragment, seed: int) -> None:
         self._kinds = [fragment.source.field(index).type for index in fragment.key or ()]
-        self._clock = _KeyClock(fragment.key or (), seed, self._add_up)
+        self._clock = _KeyClock(fragment.key or (), fragment.source.names, seed, self._add_up)
         self._times = ExecutionTimes(COSTS.epsilon, COSTS.delta, seed=COSTS.seed)
         plain = bool(self._kinds) and all(_comes_back(kind) for kind in self._kinds)
         self.fragment = fragment.timing_rows(self._clock) if plain else None

@@ -10,8 +10,10 @@ import ordstream as od
 
 pytest.importorskip("pyspark")
 
+from ordstream.balance.keys import key_words
 from ordstream.fragments.fragment_node import FragmentNode
 from ordstream.fragments.fragmenting import fragments_of
+from ordstream.ground.columns_read import columns_read
 from ordstream.ground.ordertags import TAG, source_tags
 from ordstream.spark.streaming import timed_calls
 from ordstream.spark.streaming.timed_calls import TimedCalls
@@ -50,6 +52,36 @@ def test_times_are_the_processors_and_of_some_calls(monkeypatch):
     assert long > 3 * held
     assert long > 10 * short
     assert long > 50_000
+
+
+def hands_on(row, state, emit):
+    kept(row, state, emit)
+
+
+def looks_beside(row, state, emit):
+    state.n += row.n
+    emit("", state.n)
+
+
+@pytest.mark.parametrize("key", [("word",), ("n", "word")])
+@pytest.mark.parametrize(("function", "read"), [(kept, {0}), (hands_on, None), (looks_beside, {1})])
+def test_rows_stay_what_the_function_would_get(function, read, key, monkeypatch):
+    given = []
+    monkeypatch.setattr(timed_calls, "SAMPLED", 1)
+    monkeypatch.setattr(timed_calls, "key_words", lambda keys: given.append(keys) or key_words(keys))
+    fields = {"word": pa.string(), "seen": pa.int64()}
+    made = od.Pipeline(SCHEMA).key_by(*key).process(function, schema=fields, state={"n": pa.int64()})
+    fragment = fragments_of(made.plan)[1]
+    calls = TimedCalls(fragment, 1)
+    words = ["a", "c", "é", "c"] * 50
+    assert run(calls.fragment, words) == run(fragment, words)
+    assert calls.times.tuples == 200
+    keys = given[0] if len(key) > 1 else (given[0],)
+    expected = {"word": words, "n": list(range(200))}
+    assert [column.to_pylist() for column in keys] == [expected[name] for name in key]
+    narrow = read is not None and {SCHEMA.get_field_index(name) for name in key} <= read
+    timed = calls.fragment.operators[0].fn
+    assert columns_read(timed, SCHEMA.names) == (frozenset(read) if narrow else None)
 
 
 def test_functions_that_are_not_called_once_per_row_are_not_timed():
