@@ -23,11 +23,13 @@ join's own.
 
 from __future__ import annotations
 
+import argparse
 import array
 import pydoc_data.topics
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -239,3 +241,28 @@ def options(way: str, nodes: int) -> dict[str, Any]:
     if way == "plain":
         return {}
     return {"balance": {"hash": od.Mixed(1e6), "mixed": od.Mixed(0.08), "readj": Readj(0.08)}[way]}
+
+
+# --------------------------------------------------------------------------------------------- what is asked
+
+
+def parser(doc: str, rows: dict[str, int], rounds: int, work: int) -> argparse.ArgumentParser:
+    """Of a script that measures the ways; `rows` of a batch of each job, and its other defaults."""
+    made = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
+    by_default = ", ".join(f"{count:,} for {job}" for job, count in rows.items())
+    made.add_argument("--rows", type=int, help=f"of a batch; default {by_default}")
+    made.add_argument("--batches", type=int, default=16)
+    made.add_argument("--rounds", type=int, default=rounds)
+    made.add_argument("--jobs", nargs="*", default=list(WAYS), choices=list(WAYS))
+    made.add_argument("--ways", nargs="*", help="of a job; default all; `hash` is always among them")
+    made.add_argument(
+        "--work", type=int, default=work, help=f"times that a word's letters are gone through; {work}"
+    )
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--json", type=Path)
+    return made
+
+
+def ways(job: str, asked: argparse.Namespace) -> list[str]:
+    """That are measured."""
+    return [one for one in WAYS[job] if not asked.ways or one in ("hash", *asked.ways)]

@@ -13,13 +13,11 @@ part from them. With `at best` the throughput is meant that this CPU time allows
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import mixed_jobs as jobs
@@ -74,20 +72,12 @@ def share(job: str, nodes: int, work: int, made: list[pa.Table]) -> float:
 
 def main() -> int:
     """Verify, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rows", type=int, help="of a batch; default 50,000 words, 20,000 to join")
-    parser.add_argument("--batches", type=int, default=16)
+    parser = jobs.parser(__doc__, ROWS, rounds=3, work=40)
     parser.add_argument("--nodes", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--jobs", nargs="*", default=list(jobs.WAYS), choices=list(jobs.WAYS))
-    parser.add_argument("--ways", nargs="*", help="of a job; default all; `hash` is always among them")
-    parser.add_argument("--work", type=int, default=40, help="times that a word's letters are gone through")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     figures: list[dict[str, Any]] = []
     for job in asked.jobs:
-        ways = [one for one in jobs.WAYS[job] if not asked.ways or one in ("hash", *asked.ways)]
+        ways = jobs.ways(job, asked)
         for way in ways:
             if not verified(job, way, asked.nodes, asked.work, asked.seed):
                 print(f"{job} {way}: WRONG OUTPUT", file=sys.stderr)

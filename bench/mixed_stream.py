@@ -13,7 +13,6 @@ batch, whatever its rows do: with little `--work` the way to spread keys does no
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import os
@@ -140,23 +139,15 @@ def moves(found: Run) -> dict[str, int]:
 
 def main() -> int:
     """Verify, measure, show."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--rows", type=int, help="of a batch; default 100,000 words, 50,000 to join")
-    parser.add_argument("--batches", type=int, default=16)
+    parser = jobs.parser(__doc__, ROWS, rounds=1, work=100)
     parser.add_argument("--nodes", type=int, nargs="*", default=[2, 4])
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--jobs", nargs="*", default=list(jobs.WAYS), choices=list(jobs.WAYS))
-    parser.add_argument("--ways", nargs="*", help="of a job; default all; `hash` is always among them")
-    parser.add_argument("--work", type=int, default=100, help="times that a word's letters are gone through")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     spark = od.spark.local_session(2, node_cores=1)
     shown: dict[str, Any] = {"load": os.getloadavg(), "figures": []}
     with tempfile.TemporaryDirectory(prefix="ordstream-bench-") as name:
         folder = Path(name)
         for job in asked.jobs:
-            for way in ways(job, asked):
+            for way in jobs.ways(job, asked):
                 checked = folder / f"check-{job}-{way}"
                 if not verified(spark, checked, job, way, 2, asked.work, asked.seed):
                     print(f"{job} {way}: WRONG OUTPUT", file=sys.stderr)
@@ -171,17 +162,12 @@ def main() -> int:
     return 0
 
 
-def ways(job: str, asked: Any) -> list[str]:
-    """That are measured."""
-    return [one for one in jobs.WAYS[job] if not asked.ways or one in ("hash", *asked.ways)]
-
-
 def measure(
     spark: Any, folder: Path, job: str, nodes: int, asked: Any, figures: list[dict[str, Any]]
 ) -> None:
     """All ways in turn, so that what the machine does besides meets all alike."""
     rows = asked.rows or ROWS[job]
-    rates: dict[str, list[float]] = {way: [] for way in ways(job, asked)}
+    rates: dict[str, list[float]] = {way: [] for way in jobs.ways(job, asked)}
     last: dict[str, dict[str, Any]] = {}
     for turn in range(asked.rounds):
         for way in rates:

@@ -95,6 +95,20 @@ def tables(draw: Any, schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.table([keys, draw(small), ts, draw(small)], schema=schema)
 
 
+def drawn(draw: Any, table: pa.Table, least: int) -> tuple[Any, Any, Any, Any]:
+    """A pipeline of `least` to 2 levels of branches, its punctuations, its answer and its fragments."""
+    pipeline = grown(draw, od.Pipeline(table.schema), draw(st.integers(least, 2)))
+    if draw(st.booleans()):
+        pipeline = step(draw, pipeline, BEHIND)
+    punctuate = od.every("ts", 3) if draw(st.booleans()) else None
+    try:
+        expected = run_serial(pipeline, table, time_punctuation=punctuate)
+        return pipeline, punctuate, expected, fragments_of(pipeline.plan)
+    except PlanError:
+        assume(False)  # tests/unit/fragments/test_graph_cut.py says which are cut
+        raise
+
+
 def check(pipeline: Any, data: Any, expected: Any, how: Any, **options: Any) -> None:
     nodes, seed, block_rows, channel_bytes = how
     failure: Any = None
@@ -129,15 +143,7 @@ HOW = st.tuples(
 @FEW
 @given(st.data(), tables() | tables(TEXTS), HOW)
 def test_graphs_with_one_key(data, table, how):
-    pipeline = grown(data.draw, od.Pipeline(table.schema), data.draw(st.integers(1, 2)))
-    if data.draw(st.booleans()):
-        pipeline = step(data.draw, pipeline, BEHIND)
-    punctuate = od.every("ts", 3) if data.draw(st.booleans()) else None
-    try:
-        expected = run_serial(pipeline, table, time_punctuation=punctuate)
-        fragments = fragments_of(pipeline.plan)
-    except PlanError:
-        assume(False)  # tests/unit/fragments/test_graph_cut.py says which are cut
+    pipeline, punctuate, expected, fragments = drawn(data.draw, table, least=1)
     assert any(fragment.plan.is_graph for fragment in fragments) or not pipeline.plan.is_graph
     workers = data.draw(st.sampled_from((0, 0, 2)))
     check(pipeline, table, expected, how, punctuate=punctuate, workers=workers, chunk_rows=data.draw(
@@ -165,15 +171,7 @@ def test_what_the_tasks_of_spark_make_of_a_graph(data, table, nodes, seed):
     pytest.importorskip("pyspark")
     from spark_steps import run_as_spark_does
 
-    pipeline = grown(data.draw, od.Pipeline(table.schema), data.draw(st.integers(0, 2)))
-    if data.draw(st.booleans()):
-        pipeline = step(data.draw, pipeline, BEHIND)
-    punctuate = od.every("ts", 3) if data.draw(st.booleans()) else None
-    try:
-        expected = run_serial(pipeline, table, time_punctuation=punctuate)
-        fragments_of(pipeline.plan)
-    except PlanError:
-        assume(False)
+    pipeline, punctuate, expected, _ = drawn(data.draw, table, least=0)
     if expected.error is not None:  # which of several comes first is open
         with pytest.raises(type(expected.error)):
             run_as_spark_does(pipeline, table, nodes, seed, punctuate=punctuate)

@@ -1,10 +1,10 @@
 """Lanes: what a new chunk takes over from the one it was made of, and what a failure cuts. See lanes.pxd."""
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcpy
 from ordstream._core.flow.assemble cimport assign_serials
 from ordstream._core.ground.atomics cimport store_relaxed
 from ordstream._core.ground.chunk cimport (
-    Chunk, Column, Fork, Worker, chunk_alloc, chunk_hold, chunk_hold_share, chunk_new, row_slot, slot_serial,
+    Chunk, Fork, Worker, chunk_alloc, chunk_beside, chunk_hold, chunk_hold_share, chunk_new, row_slot,
+    slot_serial,
 )
 from ordstream._core.ground.kernel cimport Kernel
 
@@ -123,15 +123,9 @@ cdef int give_piece(Worker* w, Chunk* piece, Chunk* b, int32_t n) noexcept nogil
     cdef Chunk* new
     if n == 0:
         return 0
-    new = chunk_new(w)
+    new = chunk_beside(w, b)
     if new == NULL:
         return -1
-    new.ncols = b.ncols
-    memcpy(new.cols, b.cols, b.ncols * sizeof(Column))
-    new.slots = b.slots
-    new.first_serial = b.first_serial
-    new.last_serial = b.last_serial
-    new.serials = b.serials
     new.lane = b.lane
     new.fork = b.fork
     new.place = b.place

@@ -331,6 +331,7 @@ cdef inline bint unit_has(const Chunk* c, uint64_t lanes) noexcept nogil:
 cdef void chunk_release_held(Worker* w, Chunk* c) noexcept nogil
 cdef Chunk* unit_front(Chunk* unit, uint64_t lanes) noexcept nogil
 cdef void chunk_hold(Chunk* c, Chunk* held) noexcept nogil
+cdef Chunk* chunk_beside(Worker* w, const Chunk* c) noexcept nogil
 cdef int chunk_hold_share(Worker* w, Chunk* c, Chunk* shared) noexcept nogil
 cdef int chunk_reserve(Worker* w, Chunk* out, const Layout* layout, int32_t extra) noexcept nogil
 cdef int chunk_set_valid(Worker* w, Chunk* c, int32_t col) noexcept nogil

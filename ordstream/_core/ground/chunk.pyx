@@ -259,6 +259,24 @@ cdef int chunk_hold_share(Worker* w, Chunk* c, Chunk* shared) noexcept nogil:
     return 0
 
 
+cdef Chunk* chunk_beside(Worker* w, const Chunk* c) noexcept nogil:
+    """A new chunk with the columns, slots and serials of `c`, and no rows.
+
+    Thread safety: the worker only. Ownership: the caller's; what the columns point to stays c's. Returns:
+    NULL when memory is exhausted. Cost: a copy of the column pointers.
+    """
+    cdef Chunk* new = chunk_new(w)
+    if new == NULL:
+        return NULL
+    new.ncols = c.ncols
+    memcpy(new.cols, c.cols, c.ncols * sizeof(Column))
+    new.slots = c.slots
+    new.first_serial = c.first_serial
+    new.last_serial = c.last_serial
+    new.serials = c.serials
+    return new
+
+
 cdef Chunk* unit_front(Chunk* unit, uint64_t lanes) noexcept nogil:
     """Bring a chunk with rows in one of these lanes (a bit each) to the front.
 

@@ -101,26 +101,31 @@ int64_t binary(void* r, const void* a, int sa, const void* b, int sb, int64_t n)
     return 0;
 }
 
-// Op: static int64_t eval(int64_t, int64_t, int64_t& alarm): the sign bit of alarm says "failed".
+// Op: type A; static A eval(A, A, int64_t& alarm): the sign bit of alarm says "failed"; divides.
 template <class Op>
 int64_t checked(void* r, const void* a, int sa, const void* b, int sb, int64_t n) {
+    typedef typename Op::A A;
     int64_t alarm = 0;
-    map2(static_cast<int64_t*>(r), static_cast<const int64_t*>(a), sa, static_cast<const int64_t*>(b), sb, n,
-         [&alarm](int64_t x, int64_t y) { return Op::eval(x, y, alarm); });
+    map2(static_cast<A*>(r), static_cast<const A*>(a), sa, static_cast<const A*>(b), sb, n,
+         [&alarm](const A& x, const A& y) { return Op::eval(x, y, alarm); });
     return alarm;
 }
 
 template <class Op>
 void mark_checked(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b, int sb,
                   int64_t n) {
-    const int64_t* x = static_cast<const int64_t*>(a);
-    const int64_t* y = static_cast<const int64_t*>(b);
+    typedef typename Op::A A;
+    const A* x = static_cast<const A*>(a);
+    const A* y = static_cast<const A*>(b);
     for (int64_t i = 0; i < n; i++) {
         int64_t alarm = 0;
-        const int64_t divisor = y[sb ? 0 : i];
-        Op::eval(x[sa ? 0 : i], divisor, alarm);
-        if (alarm < 0 && !bad[i] && (valid == nullptr || valid[i]))
-            bad[i] = Op::divides && divisor == 0 ? ZERO_DIVISION : OVERFLOW_;
+        const A& second = y[sb ? 0 : i];
+        Op::eval(x[sa ? 0 : i], second, alarm);
+        if (alarm < 0 && !bad[i] && (valid == nullptr || valid[i])) {
+            bad[i] = OVERFLOW_;
+            if constexpr (Op::divides)
+                if (second == 0) bad[i] = ZERO_DIVISION;
+        }
     }
 }
 
@@ -154,6 +159,7 @@ void mark_checked1(uint8_t* bad, const uint8_t* valid, const void* a, int64_t n)
 // --------------------------------------------------------------------------------------------- instructions
 #define ORD_CHECKED(name, can_divide, body)                                  \
     struct name {                                                            \
+        typedef int64_t A;                                                   \
         static const bool divides = can_divide;                              \
         static inline int64_t eval(int64_t a, int64_t b, int64_t& alarm) body \
     }

@@ -9,40 +9,24 @@
 namespace ord {
 inline const Int128& largest_decimal() { return decimal_bound(38); }
 
-// Op: static Int128 eval(a, b, int64_t& alarm): a negative alarm says "failed".
-template <class Op>
-int64_t checked_decimals(void* r, const void* a, int sa, const void* b, int sb, int64_t n) {
-    int64_t alarm = 0;
-    map2(static_cast<Int128*>(r), static_cast<const Int128*>(a), sa, static_cast<const Int128*>(b), sb, n,
-         [&alarm](const Int128& x, const Int128& y) { return Op::eval(x, y, alarm); });
-    return alarm;
-}
-
-template <class Op>
-void mark_decimals(uint8_t* bad, const uint8_t* valid, const void* a, int sa, const void* b, int sb,
-                   int64_t n) {
-    const Int128* x = static_cast<const Int128*>(a);
-    const Int128* y = static_cast<const Int128*>(b);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t alarm = 0;
-        Op::eval(x[sa ? 0 : i], y[sb ? 0 : i], alarm);
-        if (alarm < 0 && !bad[i] && (valid == nullptr || valid[i])) bad[i] = OVERFLOW_;
-    }
-}
-
-struct AddD {
+// For `checked` and `mark_checked`.
+struct CheckedDecimal {
+    typedef Int128 A;
+    static const bool divides = false;
+};
+struct AddD : CheckedDecimal {
     static inline Int128 eval(const Int128& a, const Int128& b, int64_t& alarm) {
         const Int128 r = int128_add(a, b);
         if (!int128_within(r, largest_decimal())) alarm = -1;
         return r;
     }
 };
-struct SubD {
+struct SubD : CheckedDecimal {
     static inline Int128 eval(const Int128& a, const Int128& b, int64_t& alarm) {
         return AddD::eval(a, int128_negated(b), alarm);
     }
 };
-struct MulD {
+struct MulD : CheckedDecimal {
     static inline Int128 eval(const Int128& a, const Int128& b, int64_t& alarm) {
         Int128 r{0, 0};
         if (!int128_product(a, b, &r) || !int128_within(r, largest_decimal())) alarm = -1;
@@ -82,9 +66,9 @@ ORD_DECIMAL1(LoadDecimal, View, Int128, { return a.size == 16 ? int128_decode(a.
 
 inline const BinaryEntry* find_decimal_binary(const char* name) {
     static const BinaryEntry table[] = {
-        {"add_i128", checked_decimals<AddD>, mark_decimals<AddD>, 'd', 'd'},
-        {"sub_i128", checked_decimals<SubD>, mark_decimals<SubD>, 'd', 'd'},
-        {"mul_i128", checked_decimals<MulD>, mark_decimals<MulD>, 'd', 'd'},
+        {"add_i128", checked<AddD>, mark_checked<AddD>, 'd', 'd'},
+        {"sub_i128", checked<SubD>, mark_checked<SubD>, 'd', 'd'},
+        {"mul_i128", checked<MulD>, mark_checked<MulD>, 'd', 'd'},
         {"min_i128", binary<MinD>, nullptr, 'd', 'd'}, {"max_i128", binary<MaxD>, nullptr, 'd', 'd'},
         {"eq_i128", binary<EqD>, nullptr, 'd', 'b'}, {"ne_i128", binary<NeD>, nullptr, 'd', 'b'},
         {"lt_i128", binary<LtD>, nullptr, 'd', 'b'}, {"le_i128", binary<LeD>, nullptr, 'd', 'b'},

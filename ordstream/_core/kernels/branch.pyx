@@ -4,9 +4,9 @@ The columns stay where they are: the lanes share them, each with a selection of 
 (g). Behind it a chunk knows where its rows stood here (`Fork`), which is what a union orders them by.
 """
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_BOOL, Chunk, Column, Fork, Worker, chunk_alloc, chunk_new, row_slot, scratch_alloc,
+    FAIL_MEMORY, PT_BOOL, Chunk, Fork, Worker, chunk_alloc, chunk_beside, row_slot, scratch_alloc,
 )
 from ordstream._core.ground.expression cimport (
     Evaluation, Value, evaluate, evaluation_begin, evaluation_finish,
@@ -61,20 +61,6 @@ cdef int ways_of_rows(const Branch* b, Kernel* k, Worker* w, Chunk* c, uint8_t* 
     return 0
 
 
-cdef Chunk* beside_of(Worker* w, const Chunk* c) noexcept nogil:
-    """A new chunk with the columns and serials of `c`, and no rows. NULL: no memory."""
-    cdef Chunk* new = chunk_new(w)
-    if new == NULL:
-        return NULL
-    new.ncols = c.ncols
-    memcpy(new.cols, c.cols, c.ncols * sizeof(Column))
-    new.slots = c.slots
-    new.first_serial = c.first_serial
-    new.last_serial = c.last_serial
-    new.serials = c.serials
-    return new
-
-
 cdef Chunk* give_ways(const Branch* b, Worker* w, Chunk* c, Fork* fork, int32_t** sel,
                       const int32_t* count) noexcept nogil:
     """The unit's chunks: `c` for the first way that has rows and is taken, new ones for the others.
@@ -92,7 +78,7 @@ cdef Chunk* give_ways(const Branch* b, Worker* w, Chunk* c, Fork* fork, int32_t*
         if first < 0:
             first = j
             continue
-        new = beside_of(w, c)
+        new = chunk_beside(w, c)
         if new == NULL:
             return NULL
         new.n = count[j]

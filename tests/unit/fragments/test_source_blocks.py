@@ -129,28 +129,42 @@ class Receiver:
 
 
 @pytest.fixture
-def keyed(monkeypatch):
-    """A caller of two nodes, its clock, and what sends so many rows and says how many have gone."""
-    clock, came = Clock(), threading.Semaphore(0)
+def over_two_nodes(monkeypatch):
+    """Makes a caller of two nodes for a pipeline; its driver, its clock, and what sends so many rows and
+    says how many have gone.
+    """
+    clock, came, stops = Clock(), threading.Semaphore(0), []
     monkeypatch.setattr(source_blocks, "time", clock)
-    given = queue.SimpleQueue()
-    two = od.Pipeline(SOURCE).key_by("n").scan(seen=od.count())
-    fragments, options, _ = prepare(two, {}, "nodes")
-    blocks = SourceBlocks(iter(given.get, None), SOURCE, wake=came.release)
-    links = [Receiver(), Receiver()]
-    driver = Driver(Topology(fragments, 2, options), blocks, links, lambda *size: None, SOURCE, tags=False)
-    blocks.start()
 
-    def sent(more=1):
-        for _ in range(more):
-            given.put(batch(0, 1))
-            assert came.acquire(timeout=10)
-        driver.step()
-        return sum(link.got for link in links)
+    def made(pipeline, grouping=None):
+        given = queue.SimpleQueue()
+        fragments, options, _ = prepare(pipeline, {}, "nodes")
+        groupings = groupings_of({"grouping": grouping} if grouping else {}, fragments, 2)
+        blocks = SourceBlocks(iter(given.get, None), SOURCE, wake=came.release)
+        links = [Receiver(), Receiver()]
+        topology = Topology(fragments, 2, options, groupings=groupings)
+        driver = Driver(topology, blocks, links, lambda *size: None, SOURCE, tags=False)
+        blocks.start()
+        stops.append((given, blocks))
 
-    yield driver, clock, sent
-    given.put(None)
-    blocks.stop()
+        def sent(more=1):
+            for _ in range(more):
+                given.put(batch(0, 1))
+                assert came.acquire(timeout=10)
+            driver.step()
+            return sum(link.got for link in links)
+
+        return driver, clock, sent
+
+    yield made
+    for given, blocks in stops:
+        given.put(None)
+        blocks.stop()
+
+
+@pytest.fixture
+def keyed(over_two_nodes):
+    return over_two_nodes(od.Pipeline(SOURCE).key_by("n").scan(seen=od.count()))
 
 
 def test_rows_gather_while_two_blocks_are_on_their_way_through_all_nodes(keyed):
@@ -188,29 +202,9 @@ def test_rows_gather_less_where_first_nodes_have_taken_all(keyed):
 
 
 @pytest.mark.parametrize("grouping", [None, "round_robin", "blocks"])
-def test_rows_that_any_node_may_get_wait_only_while_each_has_some(monkeypatch, grouping):
-    clock, came = Clock(), threading.Semaphore(0)
-    monkeypatch.setattr(source_blocks, "time", clock)
-    given = queue.SimpleQueue()
-    mapped = od.Pipeline(SOURCE).map(tuple, schema=SOURCE)
-    fragments, options, _ = prepare(mapped, {}, "nodes")
-    groupings = groupings_of({"grouping": grouping} if grouping else {}, fragments, 2)
-    blocks = SourceBlocks(iter(given.get, None), SOURCE, wake=came.release)
-    links = [Receiver(), Receiver()]
-    topology = Topology(fragments, 2, options, groupings=groupings)
-    driver = Driver(topology, blocks, links, lambda *size: None, SOURCE, tags=False)
-    blocks.start()
-
-    def sent(more=1):
-        for _ in range(more):
-            given.put(batch(0, 1))
-            assert came.acquire(timeout=10)
-        driver.step()
-        return sum(link.got for link in links)
-
+def test_rows_that_any_node_may_get_wait_only_while_each_has_some(over_two_nodes, grouping):
+    driver, _, sent = over_two_nodes(od.Pipeline(SOURCE).map(tuple, schema=SOURCE), grouping)
     assert [sent(), sent(), sent()] == [1, 2, 2]
     assert driver.due_in == pytest.approx(GATHER_S)
     driver.out.acknowledged(1, 10)
     assert sent(0) == 3
-    given.put(None)
-    blocks.stop()

@@ -10,19 +10,16 @@ import ordstream as od
 from ordstream.errors import PlanError, SourceError
 
 pytest.importorskip("pyspark")
-from epoch_frames import SCHEMA, Stream, answer, install, rows
+from epoch_frames import SCHEMA, Stream, answer, rows
 
 from ordstream.balance.mixed import Assignment, Controller
 from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.testing import run_serial
 
+pytestmark = pytest.mark.usefixtures("tasks")
+
 FIELDS = {"user": pa.int64(), "n": pa.int64(), "fires": pa.int64()}
 EVERY = {"punctuate": od.every("ts", 4)}
-
-
-@pytest.fixture(autouse=True)
-def tasks(monkeypatch):
-    install(monkeypatch)
 
 
 def by_user():

@@ -10,14 +10,11 @@ import ordstream as od
 from ordstream.errors import CheckpointError, SourceError
 
 pytest.importorskip("pyspark")
-from epoch_frames import JOB, SCHEMA, Frame, Stream, answer, install, rows
+from epoch_frames import JOB, SCHEMA, Frame, Stream, answer, rows
 
 from ordstream.spark.streaming.epoch_functions import FINISH
 
-
-@pytest.fixture(autouse=True)
-def tasks(monkeypatch):
-    install(monkeypatch)
+pytestmark = pytest.mark.usefixtures("tasks")
 
 
 def several():

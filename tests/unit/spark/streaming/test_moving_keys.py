@@ -25,13 +25,10 @@ from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.spark.streaming.key_costs import NO_GROUP
 from ordstream.spark.streaming.moving import MovedShare, Moves
 
+pytestmark = pytest.mark.usefixtures("tasks")
+
 MIXED = od.Mixed(theta=0.08, table=3000)
 STEPS = ("folder", "create", "write", "sync", "link", "sync_folder")
-
-
-@pytest.fixture(autouse=True)
-def tasks(monkeypatch):
-    install(monkeypatch)
 
 
 @pytest.fixture

@@ -13,17 +13,14 @@ from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError
 
 pytest.importorskip("pyspark")
-from epoch_frames import SCHEMA, Stream, answer, install, rows
+from epoch_frames import SCHEMA, Stream, answer, rows
 
 from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.spark.streaming.kept_maps import map_of
 
+pytestmark = pytest.mark.usefixtures("tasks")
+
 FIELDS = {"user": pa.int64(), "n": pa.int64()}
-
-
-@pytest.fixture(autouse=True)
-def tasks(monkeypatch):
-    install(monkeypatch)
 
 
 def by_user():

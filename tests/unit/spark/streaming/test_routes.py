@@ -16,7 +16,7 @@ from ordstream.balance.posg import FrozenPosg
 from ordstream.errors import CheckpointError, PlanError
 
 pytest.importorskip("pyspark")
-from epoch_frames import SCHEMA, Frame, Stream, answer, install, rows
+from epoch_frames import SCHEMA, Frame, Stream, answer, rows
 
 from ordstream.snapshots import state_file
 from ordstream.spark import Balancer
@@ -27,10 +27,7 @@ from ordstream.spark.streaming.group_ranges import GroupRanges
 from ordstream.spark.streaming.kept_maps import map_of
 from ordstream.spark.streaming.spread import Spread
 
-
-@pytest.fixture(autouse=True)
-def tasks(monkeypatch):
-    install(monkeypatch)
+pytestmark = pytest.mark.usefixtures("tasks")
 
 
 def counts():
