@@ -19,7 +19,7 @@ import pyarrow.types as pat
 
 from ordstream._core.balance import hashing
 from ordstream.errors import SchemaError
-from ordstream.ground.numbers import truth, values
+from ordstream.ground.numbers import integers, truth, values
 from ordstream.ground.types import is_counted, is_wide, storage_array, storage_values
 
 Words: TypeAlias = npt.NDArray[np.uint64]
@@ -90,12 +90,12 @@ def integers_of(words: Words, kind: pa.DataType) -> pa.Array | None:
     """The keys of an integer type that have these words; None where they may be others: nulls, or none."""
     signed = pat.is_signed_integer(kind)
     if not len(words):
-        return pa.array([], kind)
+        return pa.nulls(0, kind)
     if not (signed or pat.is_unsigned_integer(kind)) or (words == np.uint64(NULL_WORD)).any():
         return None
-    values = pa.array(words.view(np.int64) if signed else words)
+    found = integers(words.view(np.int64) if signed else words)
     try:
-        return values.cast(kind)
+        return found.cast(kind)
     except pa.ArrowInvalid:
         return None
 
@@ -231,7 +231,7 @@ def _arrow_words(array: Any) -> Words:
         words = np.append(_arrow_words(array.dictionary), np.uint64(NULL_WORD))
         # the code of null may not fit the dictionary's own index type
         codes = pc.cast(array.indices, pa.int64())
-        return np.asarray(words[codes.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)])
+        return np.asarray(words[np.where(truth(codes.is_null()), len(words) - 1, values(codes))])
     if pat.is_struct(type_):
         return _with_nulls(_combined([_arrow_words(part) for part in array.flatten()]), array)
     if pat.is_boolean(type_):

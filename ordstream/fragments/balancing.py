@@ -361,7 +361,7 @@ def movable(fragments: tuple[Fragment, ...], processes: int) -> list[int]:
         for index in fragments[k].key or ():
             field = fragments[k].source.field(index)
             try:
-                key_words(pa.array([], field.type))
+                key_words(pa.nulls(0, field.type))
             except (SchemaError, TypeError) as error:
                 raise PlanError(
                     f"balance: the key {field.name!r} can't be routed by a table: {error}"

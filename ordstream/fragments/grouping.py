@@ -153,7 +153,7 @@ def _key(grouping: Any, asked: Any, fragment: Fragment) -> tuple[int, ...]:
                 raise unknown_column(column, names, "the pipeline's source")
         found = tuple(names.index(column) for column in columns)
         for index in found:
-            key_words(pa.array([], fragment.source.field(index).type))
+            key_words(pa.nulls(0, fragment.source.field(index).type))
     elif isinstance(grouping, POSG):
         found = tuple(k for k, field in enumerate(fragment.source) if _may_be_key(field))
     else:
@@ -165,7 +165,7 @@ def _key(grouping: Any, asked: Any, fragment: Fragment) -> tuple[int, ...]:
 
 def _may_be_key(column: pa.Field) -> bool:
     try:
-        key_words(pa.array([], column.type))
+        key_words(pa.nulls(0, column.type))
     except (SchemaError, TypeError):
         return False
     return True

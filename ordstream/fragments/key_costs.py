@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from ordstream.balance.keys import Words
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats
+from ordstream.ground import numbers
 
 #: Keys that a node names, and that the controller knows by name, beside those in the routing table.
 NAMED = 4_096
@@ -93,7 +94,7 @@ def _widths(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.float64]:
-    return np.asarray(pc.fill_null(column, 0).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return np.where(numbers.truth(column.is_null()), 0.0, numbers.values(column))
 
 
 def costed(

@@ -33,6 +33,7 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
 from ordstream.fragments.moving_route import MovingRoute
 from ordstream.fragments.polled_node import PolledNode
+from ordstream.ground.numbers import integers, mask
 from ordstream.operators.operator import Operator
 from ordstream.operators.row_clock import RowClock
 
@@ -42,7 +43,7 @@ SAMPLED = 16
 #: runs alone, at least, and one whose function is timed.
 BUDGET = 0.02
 ALONE_S = 1e-4
-CLOCK_S = 1.5e-6
+CLOCK_S = 4e-6
 LEAST_S = 1e-8
 #: Keys whose state is looked at for a report.
 STATES = 128
@@ -55,14 +56,14 @@ class MeasuredNode(PolledNode):
 
     Attributes
     ----------
-    timed : list of (list of pyarrow.Array, list of float)
+    timed : list of (list of pyarrow.Array or of list, list of float)
         Columns of the keys of rows that were, and their seconds; its owner takes them.
     """
 
     def __init__(self, fragment: Fragment, *given: Any, seed: int = 0, **more: Any) -> None:
-        self.timed: list[tuple[list[pa.Array], list[float]]] = []
+        self.timed: list[tuple[list[Any], list[float]]] = []
         self._keys = fragment.key or ()
-        self._clock = RowClock(time.thread_time)
+        self._clock = RowClock(time.thread_time, fragment.source.names, self._keys)
         self._clock.on = False
         plain = all(_comes_back(fragment.source.field(index).type) for index in self._keys)
         each = fragment.timing_rows(self._clock) if plain else None
@@ -111,10 +112,7 @@ class MeasuredNode(PolledNode):
         return found
 
     def _take_timed(self) -> None:
-        columns = [
-            pa.array([row[index] for row in self._clock.rows], self.fragment.source.field(index).type)
-            for index in self._keys
-        ]
+        columns = [list(values) for values in zip(*self._clock.rows, strict=True)]
         self.timed.append((columns, list(self._clock.seconds)))
         self._clock.clear()
 
@@ -155,7 +153,7 @@ class MeasuredKeys:
             self._counts.add(words)
             self._remember(words, [rows.column(index) for index in self._route.key])
 
-    def took(self, timed: list[tuple[list[pa.Array], list[float]]]) -> None:
+    def took(self, timed: list[tuple[list[Any], list[float]]]) -> None:
         """Rows that were timed (`MeasuredNode.timed`)."""
         for columns, seconds in timed:
             self._times[1].update_many(
@@ -175,12 +173,12 @@ class MeasuredKeys:
             for column, one in zip(columns, wanted, strict=True)
         ]
         added = pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
-        added = added.take(pa.array(first[new]))
+        added = added.take(integers(first[new]))
         known = np.concatenate([self._known, met[new]])
         both = [added] if self._columns is None else [self._columns, added]
         order = np.argsort(known, kind="stable")
         self._known = known[order]
-        self._columns = pa.Table.from_batches(both).take(pa.array(order)).combine_chunks().to_batches()[0]
+        self._columns = pa.Table.from_batches(both).take(integers(order)).combine_chunks().to_batches()[0]
 
     def arrived(self, words: Words, columns: Sequence[pa.Array]) -> None:
         """Keys whose state came here, with their columns in the order of the route's key."""
@@ -190,12 +188,12 @@ class MeasuredKeys:
         """The columns of these keys, in any order; None where one of them is not known."""
         if len(self._route.key) == 1:
             kind = self._route.schema.field(self._route.key[0]).type
-            integers = integers_of(words, kind)  # an integer is its own word
-            if integers is not None:
-                return pa.RecordBatch.from_arrays([integers], names=["0"])
+            keys = integers_of(words, kind)  # an integer is its own word
+            if keys is not None:
+                return pa.RecordBatch.from_arrays([keys], names=["0"])
         if self._columns is None or not np.isin(words, self._known).all():
             return None
-        return self._columns.take(pa.array(np.searchsorted(self._known, words)))
+        return self._columns.take(integers(np.searchsorted(self._known, words)))
 
     # ---------------------------------------------------------------------------------------- the report
 
@@ -266,7 +264,7 @@ class MeasuredKeys:
             return
         stays = np.isin(self._known, np.union1d(named, kept))
         assert self._columns is not None
-        self._columns = self._columns.filter(pa.array(stays))
+        self._columns = self._columns.filter(mask(stays))
         self._known = self._known[stays]
         known = set(self._known.tolist())
         self._bytes = {word: size for word, size in self._bytes.items() if word in known}

@@ -37,6 +37,7 @@ from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.moving_route import MovingRoute, changed_words
 from ordstream.fragments.node_state import NodeState, Parsed, States, key_columns
 from ordstream.fragments.polled_node import PolledNode
+from ordstream.ground.numbers import mask
 from ordstream.ground.ordertags import AT_END, tags_of
 
 #: Bytes of rows that may be held, and of outputs that may wait for theirs: then nothing more is taken in.
@@ -248,7 +249,7 @@ class MovingOperators:
             mine = move.before.route_words(self._keys.words(rows)) == self._node
             for lane, chosen in ((self._lane, mine), (move.lane, ~mine)):
                 if chosen.any():
-                    move.hold(lane, 0, rows.filter(pa.array(chosen)))
+                    move.hold(lane, 0, rows.filter(mask(chosen)))
             if not move.ready:
                 move.held += int((~mine).sum())
             did = True
@@ -370,7 +371,7 @@ class MovingOperators:
                 for dest in to:
                     chosen = nodes == dest
                     if chosen.any():
-                        found[dest].setdefault(operator.name, []).append(rows.filter(pa.array(chosen)))
+                        found[dest].setdefault(operator.name, []).append(rows.filter(mask(chosen)))
         for states in found.values():
             for operator in self._stateful():
                 for rows in states.get(operator.name, []):

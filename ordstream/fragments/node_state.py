@@ -13,6 +13,7 @@ import pyarrow as pa
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.graph_cut import key_places
 from ordstream.fragments.topology import Topology
+from ordstream.ground.numbers import mask
 
 #: Rows of state in one frame.
 FRAME_ROWS = 1 << 16
@@ -109,4 +110,4 @@ def placed(
         mine = route.of(rows.schema, key_columns(topology.fragments[k], name))
         nodes = mine(rows)
         for node in np.unique(nodes).tolist():
-            yield k, node, name, rows.filter(pa.array(nodes == node))
+            yield k, node, name, rows.filter(mask(nodes == node))

@@ -37,7 +37,8 @@ def columns_read(fn: Callable[..., Any], names: Sequence[str]) -> frozenset[int]
     Parameters
     ----------
     fn : callable
-        Its first argument is a row with an attribute per column.
+        Its first argument is a row with an attribute per column. `hands_row_to`, if it has that: what
+        looks at the row in its stead; `looks_at`: names of columns that it reads itself beside.
     names : sequence of str
         Of the columns.
 
@@ -46,6 +47,7 @@ def columns_read(fn: Callable[..., Any], names: Sequence[str]) -> frozenset[int]
     frozenset of int, or None
         None: that is not known; all of them.
     """
+    beside = getattr(fn, "looks_at", ())
     fn = getattr(fn, "hands_row_to", fn)
     first = 0
     if isinstance(fn, MethodType):
@@ -56,8 +58,11 @@ def columns_read(fn: Callable[..., Any], names: Sequence[str]) -> frozenset[int]
     if code.co_argcount <= first:
         return None
     found = _attributes(code, code.co_varnames[first])
-    # names with two underscores have meanings of their own
-    if found is None or not found <= set(names) or any(one.startswith("__") for one in found):
+    if found is None:
+        return None
+    found.update(beside)
+    # names with two underscores have meanings of their own; a slot is an identifier
+    if not found <= set(names) or any(one.startswith("__") or not one.isidentifier() for one in found):
         return None
     return frozenset(i for i, name in enumerate(names) if name in found)
 

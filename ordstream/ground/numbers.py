@@ -1,4 +1,4 @@
-"""Arrow arrays that show NumPy's memory, and NumPy arrays that show Arrow's.
+"""Arrow arrays that show NumPy's memory, NumPy arrays that show Arrow's, and arrays of bytes.
 
 `pa.array`, `pa.scalar`, `fill_null` and `to_numpy` load pandas where it is installed: a third of a second or
 more of a process that has no other use for it, in the middle of a stream.
@@ -6,13 +6,14 @@ more of a process that has no other use for it, in the middle of a stream.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_TYPES = {np.dtype(np.int64): pa.int64(), np.dtype(np.int32): pa.int32()}
+_TYPES = {np.dtype(kind.to_pandas_dtype()): kind for kind in (pa.int64(), pa.int32(), pa.uint64())}
 
 
 def integers(values: npt.NDArray[Any]) -> pa.Array:
@@ -20,7 +21,7 @@ def integers(values: npt.NDArray[Any]) -> pa.Array:
 
     Parameters
     ----------
-    values : int64 or int32 array
+    values : int64, int32 or uint64 array
         Not written to any more.
     """
     values = np.ascontiguousarray(values)
@@ -31,6 +32,24 @@ def mask(values: npt.NDArray[np.bool_]) -> pa.Array:
     """An array of the same truth values, none of them null."""
     bits = np.packbits(values, bitorder="little")
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+
+
+def byte_strings(values: Sequence[bytes]) -> pa.Array:
+    """A binary array of these, none of them None.
+
+    Raises
+    ------
+    OverflowError
+        They have 2 GiB or more: too much for one array.
+    """
+    ends = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum([len(one) for one in values], out=ends[1:])
+    if ends[-1] >= 1 << 31:
+        raise OverflowError(
+            f"{len(values):,} byte strings have {ends[-1]:,} bytes; one array has less than 2 GiB"
+        )
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
 
 
 def values(array: pa.Array) -> npt.NDArray[Any]:

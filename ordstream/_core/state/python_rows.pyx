@@ -16,6 +16,7 @@ from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, Key
 import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.errors import CheckpointError, told
+from ordstream.ground.numbers import byte_strings
 from ordstream.ground.types import is_string
 
 
@@ -99,7 +100,10 @@ cdef class PythonRows:
                 cursor.at += 1
             for j in range(<int32_t> len(columns)):
                 if self.gathered[j] and n > 0:
-                    array = pa.array(columns[j], (<ColumnWriter> self.writers[j]).type)
+                    if self.spec is None:
+                        array = byte_strings(columns[j])
+                    else:
+                        array = pa.array(columns[j], (<ColumnWriter> self.writers[j]).type)
                     (<ColumnWriter> self.writers[j]).write_array(w, out, self.first + j, start, array)
             out.slots = out.n
             cursor.done = cursor.at >= all_of

@@ -42,6 +42,7 @@ cdef class ColumnWriter:
     cdef int64_t high
     cdef public str name
     cdef object type
+    cdef bint wide             # decimals of more than 18 digits
     cdef object counted        # what counts a datetime object in the column's unit, or None
     cdef ColumnWriter element
     cdef int write(self, Worker* w, Chunk* out, int32_t col, int32_t index, object value) except -1

@@ -296,6 +296,7 @@ cdef class ColumnWriter:
         self.width = WIDTHS[self.kind]
         self.name = field.name
         self.type = type_
+        self.wide = is_wide(type_)
         self.counted = counter(type_) if is_temporal(type_) else None
         self.low = 1
         self.high = 0
@@ -362,7 +363,7 @@ cdef class ColumnWriter:
         cdef uint64_t u
         cdef double d
         cdef float f
-        if is_wide(self.type):
+        if self.wide:
             raw = from_storage([value], self.type).buffers()[1].to_pybytes()
             wide_put(w, out, to, PyBytes_AS_STRING(raw), 1)
         elif self.kind == PT_VIEW:
@@ -426,7 +427,7 @@ cdef class ColumnWriter:
         cdef int32_t width
         if self.kind == PT_LIST and array.type != pa.large_list(self.type.value_type):
             array = array.cast(pa.large_list(self.type.value_type))
-        elif self.kind == PT_VIEW and not is_wide(self.type):
+        elif self.kind == PT_VIEW and not self.wide:
             array = array.cast(pa.large_string() if self.text else pa.large_binary())
         elif is_counted(array.type):
             array = storage_array(array)
@@ -450,7 +451,7 @@ cdef class ColumnWriter:
             bits = <const uint8_t*> <uintptr_t> buffers[1].address
             for i in range(n):
                 to[i] = bits[(offset + i) >> 3] >> ((offset + i) & 7) & 1
-        elif is_wide(self.type):
+        elif self.wide:
             wide_put(w, out, to, <const char*> <uintptr_t> buffers[1].address + offset * 16, n)
         elif self.kind in (PT_VIEW, PT_LIST):
             offsets = <const int64_t*> <uintptr_t> buffers[1].address + offset

@@ -12,7 +12,6 @@ import functools
 import random
 import time
 from collections.abc import Callable, Sequence
-from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from ordstream.balance.keys import key_words
 from ordstream.balance.memory import COSTS
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments.fragment import Fragment
-from ordstream.ground.columns_read import columns_read
 from ordstream.operators.row_clock import RowClock
 
 #: One call in about so many is timed.
@@ -48,14 +46,11 @@ class _KeyClock(RowClock):
     def __init__(
         self, key: tuple[int, ...], names: Sequence[str], seed: int, full: Callable[[], None]
     ) -> None:
-        super().__init__(time.thread_time)
-        self._key, self._names, self._random, self._full = key, names, random.Random(seed), full
+        super().__init__(time.thread_time, names, key)
+        self._random, self._full = random.Random(seed), full
 
     def timing(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        left, read, draw = 1, self._read, self._random.randint
-        looks = columns_read(fn, self._names)
-        narrow = looks is not None and looks.issuperset(self._key)
-        getters = [attrgetter(self._names[one]) if narrow else itemgetter(one) for one in self._key]
+        left, read, draw, kept = 1, self._read, self._random.randint, self.kept_of(fn)
 
         @functools.wraps(fn)
         def timed(row: Any, *more: Any) -> Any:
@@ -64,7 +59,7 @@ class _KeyClock(RowClock):
             if left:
                 return fn(row, *more)
             left = draw(1, 2 * SAMPLED - 1)
-            self.rows.append(tuple([get(row) for get in getters]))  # the row may be another one afterwards
+            self.rows.append(kept(row))  # the row may be another one afterwards
             began = read()
             try:
                 return fn(row, *more)
@@ -73,9 +68,7 @@ class _KeyClock(RowClock):
                 if len(self.seconds) >= TOGETHER:
                     self._full()
 
-        if narrow:  # rows stay what the function itself would get
-            timed.hands_row_to = getattr(fn, "hands_row_to", fn)  # type: ignore[attr-defined]
-        return timed
+        return self.gets_row_of(timed, fn)
 
 
 class TimedCalls:

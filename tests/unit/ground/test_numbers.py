@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ordstream.ground.numbers import integers, mask, truth, values
+from ordstream.ground.numbers import byte_strings, integers, mask, truth, values
 
 
-@pytest.mark.parametrize("type_", ["int32", "int64"])
+@pytest.mark.parametrize("type_", ["int32", "int64", "uint64"])
 def test_integers_are_those_of_the_array(type_):
     values = np.arange(10, dtype=type_)
     assert integers(values).equals(pa.array(values))
@@ -29,6 +29,23 @@ def test_an_array_of_another_type_is_refused():
 def test_a_mask_has_the_same_truth_values(count):
     values = np.arange(count) % 3 == 0
     assert mask(values).equals(pa.array(values, pa.bool_()))
+
+
+@pytest.mark.parametrize("given", [[], [b""], [b"ab", b"", b"\x00\xff"]])
+def test_byte_strings_are_a_binary_array(given):
+    found = byte_strings(given)
+    found.validate(full=True)
+    assert found.equals(pa.array(given, pa.binary()))
+
+
+class Long(bytes):
+    def __len__(self):
+        return 1 << 30
+
+
+def test_byte_strings_of_two_gigabytes_are_refused():
+    with pytest.raises(OverflowError, match="2 byte strings have 2,147,483,648 bytes"):
+        byte_strings([Long(), Long()])
 
 
 @pytest.mark.parametrize("start", [0, 3, 8, 19])
@@ -64,6 +81,19 @@ pipeline = (
 )
 found = run_here(pipeline, data, 2, {}, block_rows=10)
 assert found.table.num_rows == 200
+
+def seen(row, state, emit):
+    state.append(row.item)
+    emit(row.user, len(state))
+
+looked_at = []
+kept = od.codec(lambda state: looked_at.append(1) or bytes(state), list, list)
+text = pa.schema([("user", pa.string()), ("item", pa.int64())])
+users = integers(np.arange(800) % 97 % 13)
+data = pa.RecordBatch.from_arrays([users.cast(pa.string()), users], schema=text)
+keyed = od.Pipeline(text).key_by("user").process(seen, schema=text, state=kept)
+how = {"balance": od.Mixed(0.01), "interval": 200}
+assert run_here(keyed, data, 2, {}, block_rows=50, **how).table.num_rows == 800 and looked_at
 print("pandas" in sys.modules)
 """
 
