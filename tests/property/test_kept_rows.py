@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,20 +22,36 @@ from state_runs import Segment
 
 import ordstream as od
 
+limits = pytest.importorskip("ordstream._core.ground.kept_batches", reason="the core is not built")
+
 LARGE = large(max_examples=8)
+#: Bytes of batches that states may refer to, and rows of one: as it is, any row of any batch, few of them.
+LIMITS = ((-1, 0), (1 << 20, 1), (200, 1), (1, 1))
 WORDS = ("lag", "lead", "ends", "deduplicate", "running", "checked", "filter", "select")
 
 
-@LARGE
-@given(s.cases(vocabulary=WORDS, most=3))
-def test_any_run_is_that_of_one_row_at_a_time(case):
-    check(case)
+@contextlib.contextmanager
+def kept_limits(most: int, least: int) -> Iterator[None]:
+    """Bounds of the runs that are made meanwhile."""
+    limits.set_kept_limits(most, least)
+    try:
+        yield
+    finally:
+        limits.set_kept_limits(-1, 0)
 
 
 @LARGE
-@given(s.cases(vocabulary=WORDS, most=3), st.data())
-def test_suspended_runs(case, data):
-    check_cut(case, data)
+@given(s.cases(vocabulary=WORDS, most=3), st.sampled_from(LIMITS))
+def test_any_run_is_that_of_one_row_at_a_time(case, most):
+    with kept_limits(*most):
+        check(case)
+
+
+@LARGE
+@given(s.cases(vocabulary=WORDS, most=3), st.sampled_from(LIMITS), st.data())
+def test_suspended_runs(case, most, data):
+    with kept_limits(*most):
+        check_cut(case, data)
 
 
 @st.composite
@@ -52,17 +72,19 @@ def keeping(draw: Any, built: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
     )  # y does not ascend: rows are skipped
 
 
-@settings(max_examples=15, deadline=None)
-@given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
-def test_a_cut_stream_goes_on_anywhere(data, table, key):
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), table=tables(), key=st.sampled_from(KEYS), most=st.sampled_from(LIMITS))
+def test_a_cut_stream_goes_on_anywhere(data, table, key, most):
     pipeline = data.draw(keeping(od.Pipeline(SCHEMA), key))
-    goes_on_anywhere(data.draw, table, pipeline)
+    with kept_limits(*most):
+        goes_on_anywhere(data.draw, table, pipeline)
 
 
-@settings(max_examples=8, deadline=None)
-@given(data=st.data(), table=tables(), key=st.sampled_from(KEYS))
-def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
-    removed_keys_never_came(data.draw, table, data.draw(keeping(od.Pipeline(SCHEMA), key)))
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), table=tables(), key=st.sampled_from(KEYS), most=st.sampled_from(LIMITS))
+def test_removed_keys_are_as_if_they_had_never_come(data, table, key, most):
+    with kept_limits(*most):
+        removed_keys_never_came(data.draw, table, data.draw(keeping(od.Pipeline(SCHEMA), key)))
 
 
 def test_memory_is_given_back():
@@ -79,6 +101,34 @@ def test_memory_is_given_back():
             assert segment.remove("kept", segment.state_of("kept")) == 100
         assert max(held) <= held[0] + 4096
         assert segment.bytes("kept") <= empty
+
+
+def fresh(batches: int, seen: list[int]) -> Iterator[pa.RecordBatch]:
+    """Batches of one key, and of one row whose key never comes again; `seen`: bytes allocated meanwhile."""
+    for turn in range(batches):
+        gc.collect(0)
+        seen.append(pa.total_allocated_bytes())
+        rows = pa.array(range(turn * 4096, (turn + 1) * 4096), pa.int64())
+        keys = pc.if_else(pc.equal(rows, turn * 4096), rows, -1)
+        yield pa.record_batch({"k": keys, "v": rows, "s": pc.cast(rows, pa.string())})
+
+
+@pytest.mark.parametrize(("keep", "workers"), [("tail", 0), ("tail", 2), ("last", 1)])
+def test_rows_stay_in_their_batches_while_these_are_few(keep, workers):
+    built = od.Pipeline({"k": int, "v": int, "s": str})
+    built = built.key_by("k").tail(1) if keep == "tail" else built.deduplicate("k", keep="last")
+    most = {}
+    for bound in (1 << 30, 1 << 18):
+        seen: list[int] = []
+        with kept_limits(bound, 1):
+            found = built.run(fresh(100, seen), workers=workers, chunk_rows=512, max_bytes=2 << 20).table
+        assert found.to_pylist() == [
+            {"k": k, "v": v, "s": str(v)}
+            for k, v in [(-1, 409_599), *((4096 * i, 4096 * i) for i in range(100))]
+        ]
+        most[bound] = max(seen) - seen[0]
+    assert most[1 << 30] > 8 << 20  # each of them: all batches are still there
+    assert most[1 << 18] < 6 << 20
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x01", b"\x02" * 9, b"\x00" * 3, b"\x01" + b"\xff" * 8])

@@ -19,6 +19,7 @@ from ordstream._core.ground.chunk cimport (
     PT_LIST, PT_VIEW, Layout, LayoutOwner, Worker, pool_init, worker_init,
 )
 from ordstream._core.ground.kernel cimport PS, SF, SL, KernelOwner
+from ordstream._core.ground.kept_batches cimport kept_init
 from ordstream._core.ground.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init
 from ordstream._core.ground.threads cimport event_count_delete, event_count_new, mutex_delete, mutex_new
@@ -88,6 +89,8 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     rt.run.lanes = has_lanes(operators)
     rt.run.bytes = &rt.pool.bytes
     rt.run.max_bytes = options.max_bytes
+    if options.max_state_bytes is None:                       # else states count what they have themselves
+        kept_init(&rt.batches, options.max_bytes)
     rt.run.exports.pool = &rt.pool
     rt.run.exports.on = options.snapshots
     rt.spin = options.spin
@@ -232,6 +235,7 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
     op.lanes = rt.run.lanes
     op.kernel.stop = &rt.run.stop
     op.kernel.reader_turn = &rt.run.reader_turn
+    op.kernel.batches = &rt.batches
     op.kind = op.kernel.kind
     if op.kind == PS:
         keys = operator.keys
@@ -351,6 +355,7 @@ cdef void free_operator(Operator* op) noexcept:
     if op.kernel != NULL:
         op.kernel.stop = NULL
         op.kernel.reader_turn = NULL
+        op.kernel.batches = NULL
     if op.kind == SL:
         mpmc_free(&op.worklist)
     elif op.kind == SF:

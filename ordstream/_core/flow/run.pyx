@@ -29,6 +29,7 @@ from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.imported_batch cimport (
     Batch, BatchFormats, batch_converts, batch_drop, batch_free, batch_import, batch_new,
 )
+from ordstream._core.ground.kept_batches cimport kept_emitted, kept_free, kept_pushed, kept_release
 from ordstream._core.ground.lent_columns cimport kinds_init, lent_export
 from ordstream._core.ground.output_batch cimport Output, output_free
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
@@ -200,6 +201,7 @@ cdef class Run:
         b.arrived_ns = arrived_ns if arrived_ns else now_ns()
         b.first_serial = self.pushed_rows + 1
         self.pushed_rows += b.rows
+        kept_pushed(&self.rt.batches, b, self.pinned_tail)
         if self.pinned_tail == NULL:
             self.pinned_head = b
             self.rt.egress.lender = b                         # published with the push below
@@ -262,10 +264,10 @@ cdef class Run:
 
     def retire(self):
         """Release input batches all of whose outputs have been emitted, and of which no output batch in the
-        core has columns; returns how many are still pinned."""
+        core has columns, nor a state rows; returns how many are still pinned."""
         cdef Batch* b
         cdef int64_t emitted = load_acquire(&self.rt.ingress.emitted_serial)   # pairs with store_release
-        cdef bint released = False
+        cdef int64_t pinned = self.pinned
         while (self.pinned_head != NULL and self.pinned_head.next != NULL
                and self.pinned_head.next.first_serial <= emitted
                and load_acquire(&self.pinned_head.lent) == 0):    # pairs with add_acq_rel in lent_columns
@@ -274,9 +276,9 @@ cdef class Run:
             self.pinned_head = b.next
             self.pinned -= 1
             add_relaxed(&self.rt.pool.bytes, -b.bytes)
-            batch_drop(b)
-            released = True
-        if released:
+            kept_emitted(&self.rt.batches, b)
+        kept_release(&self.rt.batches)
+        if self.pinned < pinned:
             self.note_retirable()
             self.wake_parked()                                # below the cap again, perhaps
         return self.pinned
@@ -474,8 +476,7 @@ cdef class Run:
         thread."""
         return (load_relaxed(&self.rt.ingress.queued_tuples), load_relaxed(&self.rt.ingress.issued_serial),
                 # pairs with the egress: rows_out then has its outputs
-                load_acquire(&self.rt.ingress.emitted_serial),
-                load_relaxed(&self.rt.egress.rows_out))
+                load_acquire(&self.rt.ingress.emitted_serial), load_relaxed(&self.rt.egress.rows_out))
 
     # ------------------------------------------------------------ results
 
@@ -583,15 +584,14 @@ cdef class Run:
 
     cdef void free_batches(self) noexcept:
         """The imported batches."""
-        cdef Batch* batch = self.pinned_head
-        cdef Batch* following
-        while batch != NULL:
-            following = batch.next
+        cdef Batch* batch
+        while self.pinned_head != NULL:
+            batch = self.pinned_head
+            self.pinned_head = batch.next
             add_relaxed(&self.rt.pool.bytes, -batch.bytes)
             batch_drop(batch)
-            batch = following
-        self.pinned_head = NULL
         self.pinned_tail = NULL
+        kept_free(&self.rt.batches)
 
     def __dealloc__(self):
         # A run that was never closed (an exception in __init__): close() is safe on a half-built object.

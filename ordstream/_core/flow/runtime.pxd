@@ -3,6 +3,7 @@ reading side."""
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64, load_acquire
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Worker
+from ordstream._core.ground.kept_batches cimport KeptBatches
 from ordstream._core.flow.egress cimport Egress
 from ordstream._core.flow.elastic cimport Elastic
 from ordstream._core.flow.ingress cimport Ingress
@@ -22,6 +23,7 @@ cdef struct Runtime:
     RunState run
     Ingress ingress
     Egress egress
+    KeptBatches batches
     ChunkPool pool
     double chunk_ns        # operator cost aimed at per chunk (chunk_rows = auto)
     int64_t min_rows

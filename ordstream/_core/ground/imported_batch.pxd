@@ -11,6 +11,8 @@ cdef struct Batch:
     Batch* next            # the feeding thread's
     a64 following          # Batch*: the next one, for the egress; set before that one is pushed
     a64 lent               # output batches that have columns of this one by reference (lent_columns.pxd)
+    Batch* before          # the one that was pushed before; gone once its last serial is emitted
+    a64 kept               # buckets whose states refer to rows of this one (kept_batches.pxd)
     void* source           # PyObject*: the record batch, owned; touched with the GIL. NULL: control
     int32_t kind           # ChunkKind: DATA, TIME, END_OF_STREAM, SUSPEND, FAILURE
     int32_t ncols

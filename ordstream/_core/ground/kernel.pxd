@@ -62,6 +62,7 @@ g) Lanes. A kernel works on the lane that the plan gave it (`reads`) and sees no
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Layout, Worker
 from ordstream._core.ground.atomics cimport a64, as_pointer, load_acquire
+from ordstream._core.ground.kept_batches cimport KeptBatches
 from ordstream._core.ground.key_spec cimport KeySpec
 
 cdef enum OperatorKind:
@@ -140,6 +141,7 @@ cdef struct Kernel:
     # Lent by the run while it lasts; NULL outside a run. For kernels that call a user's function.
     a64* stop              # RunState.stop
     a64* reader_turn       # RunState.reader_turn
+    KeptBatches* batches   # input batches, whose rows states may refer to
     # Told by the kernel to the run.
     void* shed             # ShedControl (flow/shedding.pxd), if it sheds for the next operator, or NULL
 

@@ -9,14 +9,15 @@
     last         the last row of those within `within` of the first, when a later one or a time comes, or at
                  the end (deduplicate, keep="last")
 
-A key's record holds a queue of rows (row_queue.pxd).
+A key's record holds a ring of rows (kept_ring.pxd), which lie in their input batch where that may stay, else
+in entries (lent_rows.pxd).
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_LIST, PT_VIEW, TIME, Chunk, Column, Failure,
-    LayoutOwner, View, Worker, chunk_alloc, chunk_reserve, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, PT_LIST, PT_VIEW, TIME, Chunk, Column, Failure, LayoutOwner,
+    Worker, chunk_alloc, chunk_reserve, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
@@ -24,74 +25,30 @@ from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, ow
 from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.ground.threads cimport prefetch_write
 from ordstream._core.kernels.passed_columns cimport pass_column
-from ordstream._core.state.keyed_bucket cimport (
-    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket_of, put_word,
+from ordstream._core.state.deadlines cimport due_before, keys_close, keys_due
+from ordstream._core.state.kept_bucket cimport (
+    FIRST, LAG, LAST, LEAD, TAIL, KeptBucket, KeptContext, drop_rows, find_lender, kept_bytes, kept_export,
+    kept_free, kept_install, kept_new, kept_remove,
 )
-from ordstream._core.state.deadlines cimport (
-    Deadlines, deadlines_bytes, deadlines_drop, deadlines_free, due_before, keys_close, keys_due,
+from ordstream._core.state.kept_ring cimport (
+    NEAR_WORDS, Ring, Span, ring_keep, ring_oldest, ring_place, ring_spec, ring_times,
 )
 from ordstream._core.state.keyed_rows cimport keyed_settle
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, keyed_lookup_block, keyed_record,
+    LOOKUP_BLOCK, KeyedState, KeySpecOwner, LookupAhead, key_copy, keyed_lookup_block, keyed_record,
     keyed_state,
 )
-from ordstream._core.state.row_queue cimport (
-    Entry, Queue, RowSpec, RowSpecOwner, entry_of, is_null, put_back, put_newest, queue_drop, queue_read,
-    queue_write, show_row, take_oldest,
-)
-from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
-from ordstream._core.state.state_rows cimport bucket_export, bucket_install, bucket_remove, owner_state
+from ordstream._core.state.lent_rows cimport LentRows, expect_lent, is_lent, lent_settle, show_kept
+from ordstream._core.state.row_queue cimport RowSpecOwner, is_null
+from ordstream._core.state.state_columns cimport put_valid, word_of
+from ordstream._core.state.state_rows cimport owner_state
 
 cdef enum:
     MOST_EXPECTED = 512        # bytes of an entry that are prefetched
-
-cdef enum Mode:
-    LAG = 0
-    LEAD = 1
-    TAIL = 2
-    FIRST = 3
-    LAST = 4
+    SHOWN_AHEAD = 4            # keys between a prefetch and the flush of a key
+    APART_EXPECTED = 64        # of these for strings and lists
 
 cdef dict MODES = {"lag": LAG, "lead": LEAD, "tail": TAIL, "first": FIRST, "last": LAST}
-
-cdef struct KeptBucket:
-    # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
-    Bucket base
-    Deadlines* deadlines   # with `within`; NULL: none yet. Owned
-
-cdef struct KeptContext:
-    # Read-only while a run lasts. Memory ownership: KeptRowsKernel.
-    const KeySpec* keys    # NULL: SF
-    Mode mode
-    int32_t n              # most entries
-    const RowSpec* kept
-    int32_t ninput         # input columns
-    int32_t nbeside        # LEAD: columns of the row behind
-    int32_t* beside        # input column of each
-    int32_t time           # input column; -1: no `within`
-    int32_t time_type
-    int64_t within
-
-
-# -------------------------------------------------------------------------------- buckets
-
-
-cdef void drop_entries(Kernel* k, void* bucket, char* state) noexcept nogil:
-    queue_drop(<Queue*> state, &(<Bucket*> bucket).held)
-
-
-cdef void* kept_new(Kernel* k, int32_t bucket) noexcept nogil:
-    cdef KeptContext* x = <KeptContext*> k.ctx
-    return new_bucket_of(sizeof(KeptBucket), x.keys, sizeof(Queue), &QUEUE)
-
-
-cdef void kept_free(Kernel* k, void* state) noexcept nogil:
-    deadlines_free((<KeptBucket*> state).deadlines)
-    free_bucket(k, state)
-
-
-cdef int64_t kept_bytes(Kernel* k, void* state) noexcept nogil:
-    return bytes_of_bucket(k, state) + deadlines_bytes((<KeptBucket*> state).deadlines)
 
 
 # -------------------------------------------------------------------------------- one row
@@ -133,12 +90,12 @@ cdef int beside_row(const KeptContext* x, Kernel* k, Worker* w, const Chunk* c, 
     return 0
 
 
-cdef int emit_entry(const KeptContext* x, Kernel* k, Worker* w, Entry* entry, const Chunk* c, int32_t row,
-                    Chunk* out) noexcept nogil:
+cdef int emit_kept(const KeptContext* x, Kernel* k, Worker* w, const LentRows* lent, int64_t kept,
+                   const Chunk* c, int32_t row, Chunk* out) noexcept nogil:
     """A whole row that was kept, caused by `row`. 0, or -1: no memory, and nothing was emitted."""
     if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
         return -1
-    if (show_row(x.kept, w, entry, out, 0, out.n, True) != 0
+    if (show_kept(x.kept, lent, w, kept, out, 0, out.n, True) != 0
             or beside_row(x, k, w, c, row, out, out.n) != 0):
         return -1
     out.origin[out.n] = row
@@ -147,51 +104,49 @@ cdef int emit_entry(const KeptContext* x, Kernel* k, Worker* w, Entry* entry, co
     return 0
 
 
-cdef int keep_row(const KeptContext* x, Kernel* k, Bucket* b, Worker* w, Chunk* c, int32_t row, Queue* q,
+cdef int keep_row(const KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chunk* c, int32_t row, Ring* r,
                   int64_t now, int32_t index, Chunk* out) noexcept nogil:
-    """One row meets its key's queue. `index`: LAG: its row of `out`. 0, or -1: no memory, and the queue is
-    as before."""
-    cdef Entry* old = NULL
-    cdef Entry* entry
+    """One row meets its key's ring. `index`: LAG: its row of `out`. 0, or -1: no memory, and the ring is as
+    before."""
+    cdef Span* times = ring_times(&x.ring, r)
     cdef bint emits = False
+    cdef bint first = r.n == 0
     if x.mode == LAG:
-        if show_row(x.kept, w, q.oldest if q.n == x.n else NULL, out, x.ninput, index, True) != 0:
+        if show_kept(x.kept, &b.lent, w, ring_oldest(&x.ring, r) if r.n == x.n else 0, out, x.ninput, index,
+                     True) != 0:
             return -1
     elif x.mode == LEAD:
-        emits = q.n == x.n
+        emits = r.n == x.n
     elif x.mode == LAST and x.time >= 0:
-        emits = q.n and <uint64_t> now - <uint64_t> q.start > <uint64_t> x.within
-    if emits and emit_entry(x, k, w, q.oldest, c, row, out) != 0:
+        emits = r.n and <uint64_t> now - <uint64_t> times.start > <uint64_t> x.within
+    if emits and emit_kept(x, k, w, &b.lent, ring_oldest(&x.ring, r), c, row, out) != 0:
         return -1
-    if q.n == x.n:
-        old = take_oldest(q)
-    entry = entry_of(x.kept, &b.held, c, row, old)
-    if entry == NULL:
-        if old != NULL:
-            put_back(q, old)
+    if ring_keep(&x.ring, &b.lent, &b.base.held, c, row, r) != 0:
         if emits:
             out.n -= 1
             out.slots = out.n
         return -1
-    put_newest(q, entry)
-    if emits or not q.used:
-        q.start = now
-    q.latest = now
-    q.used = 1
+    if x.time >= 0:
+        if emits or first:
+            times.start = now
+        times.latest = now
     return 0
 
 
-cdef inline bint first_row(const KeptContext* x, Queue* q, int64_t now) noexcept nogil:
+cdef inline bint first_row(const KeptContext* x, Ring* r, int64_t now) noexcept nogil:
     """FIRST: whether a row is given."""
-    if x.time < 0 and q.n == x.n:
+    cdef Span* times = ring_times(&x.ring, r)
+    if x.time < 0:
+        if r.n == x.n:
+            return False
+        r.n += 1
+        return True
+    if r.n and <uint64_t> now - <uint64_t> times.start <= <uint64_t> x.within:
+        times.latest = now
         return False
-    if q.used and x.time >= 0 and <uint64_t> now - <uint64_t> q.start <= <uint64_t> x.within:
-        q.latest = now
-        return False
-    q.n = min(q.n + 1, x.n)
-    q.start = now
-    q.latest = now
-    q.used = 1
+    r.n = 1
+    times.start = now
+    times.latest = now
     return True
 
 
@@ -203,32 +158,46 @@ cdef int first_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef inline void expect_queue(const Queue* q, int64_t size) noexcept nogil:
-    """Prefetch what the next row of a key touches: the block that it will take, and the link to it. Keys
-    come in any order, so these lines are mostly far away; fetched together their ways overlap."""
+cdef inline void expect_row(const KeptContext* x, const LentRows* lent, int64_t kept,
+                            bint shown) noexcept nogil:
+    """Prefetch what the next row of a key touches: the entry whose block it will take, and a row that is
+    shown. Keys come in any order, so these lines are mostly far away; fetched together their ways
+    overlap."""
     cdef int64_t at = 0
-    if q.n == 0:
+    if is_lent(kept):
+        if shown:
+            expect_lent(x.kept, lent, kept)
         return
-    prefetch_write(q.newest)
-    while at < size and at < MOST_EXPECTED:
-        prefetch_write(<char*> q.oldest + at)
+    while at < x.kept.fixed + x.kept.apart * APART_EXPECTED and at < MOST_EXPECTED:
+        prefetch_write(<char*> kept + at)
         at += 64
 
 
 cdef int32_t kept_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
-    """Each row meets its key's queue.
+    """Each row meets its key's ring.
 
-    Thread safety: the bucket's holder. Ownership: what is shown of `c` points into it, of entries into out's
-    arena. Returns: n, or j when the time of rows[j] is null or earlier than that before, or without memory.
-    Cost: keyed_lookup, ~3 ns per column kept and as much per column shown.
+    Thread safety: the bucket's holder. Ownership: what is shown of `c` points into it, of kept rows into
+    out's arena. Returns: n, or j when the time of rows[j] is null or earlier than that before, or without
+    memory. Cost: keyed_lookup, ~3 ns per column shown, and as much per column kept that is not lent.
     """
     cdef KeptContext* x = <KeptContext*> k.ctx
-    cdef Bucket* b = <Bucket*> state
+    cdef KeptBucket* b = <KeptBucket*> state
+    cdef int32_t done
+    find_lender(x, k, w, b, c, n)
+    done = take_rows(x, k, b, w, c, rows, n, out, f)
+    lent_settle(&b.lent, k.batches)
+    return done
+
+
+cdef int32_t take_rows(KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chunk* c, const int32_t* rows,
+                       int32_t n, Chunk* out, Failure* f) noexcept nogil:
+    """kept_process of a chunk whose lender is known."""
+    cdef KeyedState* keyed = &b.base.keyed
     cdef LookupAhead ahead
     cdef int32_t[LOOKUP_BLOCK] slots
-    cdef Queue* q = <Queue*> b.single
+    cdef Ring* r = <Ring*> b.base.single
     cdef int64_t now = 0
     cdef int32_t k0 = 0
     cdef int32_t row
@@ -238,29 +207,31 @@ cdef int32_t kept_process(
     while k0 < n:
         m = min(n - k0, <int32_t> LOOKUP_BLOCK)
         if (x.keys != NULL and keyed_lookup_block(
-                &b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead,
+                keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead,
                 slots) != 0) or (x.mode == LAG and pass_rows(x, k, w, c, rows + k0, m, out) != 0):
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
         if x.keys != NULL and x.mode != FIRST:
             for i in range(m):
-                expect_queue(<Queue*> keyed_state(&b.keyed, slots[i]), x.kept.fixed)
+                r = <Ring*> keyed_state(keyed, slots[i])
+                if r.n == x.n:
+                    expect_row(x, &b.lent, ring_oldest(&x.ring, r), x.mode == LAG or x.mode == LEAD)
         for i in range(m):
             row = rows[k0 + i]
             if x.keys != NULL:
-                q = <Queue*> keyed_state(&b.keyed, slots[i])
+                r = <Ring*> keyed_state(keyed, slots[i])
             if x.time >= 0:
                 if is_null(&c.cols[x.time], row):
                     failure_set(f, row, FAIL_NULL, "a null time: filter such tuples out before deduplicate")
                     return k0 + i
                 now = word_of(c, x.time, row, x.time_type)
-                if q.used and now < q.latest:
-                    failure_earlier(f, row, x.time, now, q.latest)
+                if r.n and now < ring_times(&x.ring, r).latest:
+                    failure_earlier(f, row, x.time, now, ring_times(&x.ring, r).latest)
                     return k0 + i
             if x.mode == FIRST:
-                c.keep[row] = first_row(x, q, now)
+                c.keep[row] = first_row(x, r, now)
                 continue
-            if keep_row(x, k, b, w, c, row, q, now, out.n, out) != 0:
+            if keep_row(x, k, b, w, c, row, r, now, out.n, out) != 0:
                 failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
             if x.mode == LAG:
@@ -276,48 +247,49 @@ cdef int32_t kept_process(
 
 cdef uint64_t start_of(const void* context, const char* state) noexcept nogil:
     """When the span of what is kept began, as an unsigned word in its order; 0: nothing is kept."""
-    cdef const Queue* q = <const Queue*> state
-    return <uint64_t> q.start ^ <uint64_t> 1 << 63 if q.used else 0
+    cdef const Ring* r = <const Ring*> state
+    if r.n == 0:
+        return 0
+    return <uint64_t> ring_times(&(<const KeptContext*> context).ring, r).start ^ <uint64_t> 1 << 63
 
 
-cdef int flush_queue(KeptContext* x, Kernel* k, Worker* w, Bucket* b, int64_t slot, Queue* q,
-                     const Chunk* punctuation, Chunk* out) noexcept nogil:
-    """The rows of a queue, oldest first; at the end views point into the state, which no tuple changes any
+cdef int flush_ring(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_t slot, const Ring* r,
+                    const Chunk* punctuation, Chunk* out) noexcept nogil:
+    """The rows of a ring, oldest first; at the end views point into the state, which no tuple changes any
     more. 0, or -1: no memory."""
     cdef bint passing = punctuation.kind == TIME
-    cdef Entry* entry = q.oldest
     cdef char* key = NULL
-    if q.n == 0:
+    cdef int32_t i
+    if r.n == 0:
         return 0
-    if flush_reserve(w, out, k.output, q.n) != 0:
+    if flush_reserve(w, out, k.output, r.n) != 0:
         return -1
     if x.keys != NULL and not passing:
-        key = keyed_record(&b.keyed, slot)
+        key = keyed_record(&b.base.keyed, slot)
     elif x.keys != NULL:
         key = chunk_alloc(w, out, x.keys.size)
-        if key == NULL or key_copy(x.keys, keyed_record(&b.keyed, slot), w, out, key) != 0:
+        if key == NULL or key_copy(x.keys, keyed_record(&b.base.keyed, slot), w, out, key) != 0:
             return -1
-    while entry != NULL:
-        if (show_row(x.kept, w, entry, out, 0, out.n, passing) != 0
+    for i in range(r.n):
+        if (show_kept(x.kept, &b.lent, w, ring_place(&x.ring, r, i)[0], out, 0, out.n, passing) != 0
                 or beside_row(x, k, w, NULL, 0, out, out.n) != 0):
             return -1
         out.origin[out.n] = 0
-        out.flush_time[out.n] = q.start if punctuation.kind == TIME else 0
+        out.flush_time[out.n] = ring_times(&x.ring, r).start if passing else 0
         out.flush_key[out.n] = key
         out.n += 1
         out.slots = out.n
-        entry = entry.next
     return 0
 
 
-cdef int give_key(KeptContext* x, Kernel* k, Worker* w, Bucket* b, int64_t slot, const Chunk* punctuation,
-                  Chunk* out) noexcept nogil:
+cdef int give_key(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_t slot,
+                  const Chunk* punctuation, Chunk* out) noexcept nogil:
     """What a punctuation settles of a key; at a time it is forgotten. 0, or -1: no memory."""
-    cdef Queue* q = <Queue*> (b.single if x.keys == NULL else keyed_state(&b.keyed, slot))
-    if x.mode != FIRST and flush_queue(x, k, w, b, slot, q, punctuation, out) != 0:
+    cdef Ring* r = <Ring*> (b.base.single if x.keys == NULL else keyed_state(&b.base.keyed, slot))
+    if x.mode != FIRST and flush_ring(x, k, w, b, slot, r, punctuation, out) != 0:
         return -1
     if punctuation.kind == TIME:
-        drop_entries(k, b, <char*> q)
+        drop_rows(k, b, <char*> r)
     return 0
 
 
@@ -336,12 +308,20 @@ cdef int kept_time(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Ch
     for i in range(n):
         if stop_due(w, i):
             return 0
-        if give_key(x, k, w, &b.base, <int64_t> b.deadlines.due()[i].of, punctuation, out) != 0:
+        if give_key(x, k, w, b, <int64_t> b.deadlines.due()[i].of, punctuation, out) != 0:
             return -1
     if n:
         keys_close(&b.deadlines, w, keyed, n)
     keyed_settle(keyed, keys)
+    lent_settle(&b.lent, k.batches)
     return 0
+
+
+cdef inline void expect_ring(const KeptContext* x, const KeptBucket* b, const Ring* r) noexcept nogil:
+    """Prefetch the rows of a ring that will be shown."""
+    cdef int32_t i
+    for i in range(min(r.n, <int32_t> NEAR_WORDS)):
+        expect_row(x, &b.lent, ring_place(&x.ring, r, i)[0], True)
 
 
 cdef int kept_end(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Chunk* punctuation,
@@ -351,7 +331,9 @@ cdef int kept_end(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Chu
     for slot in range(1 if x.keys == NULL else b.base.keyed.count):
         if stop_due(w, slot):
             return 0
-        if give_key(x, k, w, &b.base, slot, punctuation, out) != 0:
+        if x.mode != FIRST and slot + SHOWN_AHEAD < b.base.keyed.count:
+            expect_ring(x, b, <Ring*> keyed_state(&b.base.keyed, slot + SHOWN_AHEAD))
+        if give_key(x, k, w, b, slot, punctuation, out) != 0:
             return -1
     return 0
 
@@ -369,81 +351,6 @@ cdef int kept_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, C
     if failed:
         failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
     return failed
-
-
-# -------------------------------------------------------------------------------- state as rows
-
-
-cdef bint any_row(Kernel* k, const char* state) noexcept nogil:
-    return (<const Queue*> state).used != 0
-
-
-cdef int write_queue(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
-    """Columns: number of rows; the rows as bytes; with `within` both times."""
-    cdef const KeptContext* x = <const KeptContext*> k.ctx
-    cdef const Queue* q = <const Queue*> state
-    cdef int32_t column = own_column(k)
-    (<int64_t*> out.cols[column].data)[index] = q.n
-    if (put_valid(w, out, column, index, True) != 0 or put_valid(w, out, column + 1, index, True) != 0
-            or queue_write(x.kept, w, q, out, &(<View*> out.cols[column + 1].data)[index]) != 0):
-        return -1
-    if x.time >= 0:
-        put_word(out.cols[column + 2].data, x.time_type, index, q.start)
-        put_word(out.cols[column + 3].data, x.time_type, index, q.latest)
-        if (put_valid(w, out, column + 2, index, True) != 0
-                or put_valid(w, out, column + 3, index, True) != 0):
-            return -1
-    return 0
-
-
-cdef int32_t read_queue(Kernel* k, void* bucket, const Chunk* rows, int32_t slot, char* state,
-                        Failure* f) noexcept nogil:
-    cdef const KeptContext* x = <const KeptContext*> k.ctx
-    cdef Queue* q = <Queue*> state
-    cdef int32_t column = own_column(k)
-    cdef int64_t n = (<const int64_t*> rows.cols[column].data)[slot]
-    cdef int32_t code = 0
-    cdef int32_t j
-    drop_entries(k, bucket, state)
-    for j in range(4 if x.time >= 0 else 2):
-        if not is_there(rows, column + j, slot):
-            code = FAIL_STATE
-    if n < 1 or n > x.n:
-        code = FAIL_STATE
-    if code == 0 and x.mode == FIRST:                        # a number, no rows
-        q.n = <int32_t> n
-    elif code == 0:
-        code = queue_read(x.kept, &(<Bucket*> bucket).held,
-                          &(<const View*> rows.cols[column + 1].data)[slot], n, q)
-    if code == 0 and x.time >= 0:
-        q.start = word_of(rows, column + 2, slot, x.time_type)
-        q.latest = word_of(rows, column + 3, slot, x.time_type)
-        if q.latest < q.start:
-            code = FAIL_STATE
-    if code == 0:
-        q.used = 1
-        return 0
-    drop_entries(k, bucket, state)
-    if code == FAIL_STATE:
-        failure_set(f, slot, code, "these are no rows that the operator keeps")
-    else:
-        failure_set(f, slot, code, failure_text(code))
-    return code
-
-
-cdef StateCalls QUEUE = StateCalls(alive=any_row, write=write_queue, read=read_queue, drop=drop_entries)
-
-
-cdef int32_t kept_install(Kernel* k, Worker* w, void* state, Chunk* rows, const int32_t* slots, int32_t n,
-                          Failure* f) noexcept nogil:
-    deadlines_drop(&(<KeptBucket*> state).deadlines)
-    return bucket_install(k, w, state, rows, slots, n, f)
-
-
-cdef int32_t kept_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const int32_t* slots, int32_t n,
-                         Failure* f) noexcept nogil:
-    deadlines_drop(&(<KeptBucket*> state).deadlines)
-    return bucket_remove(k, w, state, keys, slots, n, f)
 
 
 cdef class KeptRowsKernel(KernelOwner):
@@ -476,6 +383,7 @@ cdef class KeptRowsKernel(KernelOwner):
         beside = list(beside)
         x.mode = MODES[mode]
         x.n = n
+        x.lends = x.mode in (TAIL, LAST)
         x.ninput = layout.layout.ncols
         x.nbeside = <int32_t> len(beside)
         if x.mode in (LEAD, TAIL, LAST) and kept != list(range(x.ninput)):
@@ -485,6 +393,7 @@ cdef class KeptRowsKernel(KernelOwner):
             x.keys = &self.keys.spec
         self.kept = RowSpecOwner(kept, layout)
         x.kept = &self.kept.spec
+        ring_spec(&x.ring, x.kept, n, x.mode != FIRST, getattr(operator, "within", None) is not None)
         x.beside = <int32_t*> calloc(x.nbeside + 1, sizeof(int32_t))
         if x.beside == NULL:
             raise MemoryError
@@ -510,7 +419,7 @@ cdef class KeptRowsKernel(KernelOwner):
         self.kernel.bucket_new = kept_new
         self.kernel.bucket_free = kept_free
         self.kernel.bucket_bytes = kept_bytes
-        owner_state(self, operator, bucket_export, kept_install, kept_remove)
+        owner_state(self, operator, kept_export, kept_install, kept_remove)
 
     def __dealloc__(self):
         free(self.context.beside)

@@ -8,6 +8,7 @@ output's arena, for the entry may be gone before its reader comes; at the end of
 Thread safety: the holder of the bucket. Ownership: a queue owns its entries; `held` counts their bytes.
 """
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, View, Worker
 
 cdef struct RowSpec:
@@ -55,6 +56,25 @@ cdef inline char* flag_of(Entry* entry, int32_t j) noexcept nogil:
 
 cdef inline char* own_of(const RowSpec* x, Entry* entry) noexcept nogil:
     return <char*> entry + x.own
+
+
+cdef inline void copy_short(char* to, const char* data, int64_t size) noexcept nogil:
+    """memcpy of bytes that mostly are few, without a call: what overlaps is written twice."""
+    if size > 32:
+        memcpy(to, data, <size_t> size)
+    elif size >= 16:
+        memcpy(to, data, 16)
+        memcpy(to + size - 16, data + size - 16, 16)
+    elif size >= 8:
+        memcpy(to, data, 8)
+        memcpy(to + size - 8, data + size - 8, 8)
+    elif size >= 4:
+        memcpy(to, data, 4)
+        memcpy(to + size - 4, data + size - 4, 4)
+    elif size:
+        to[0] = data[0]
+        to[size >> 1] = data[size >> 1]
+        to[size - 1] = data[size - 1]
 
 
 cdef inline bint is_null(const Column* source, int32_t row) noexcept nogil:

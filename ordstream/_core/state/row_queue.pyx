@@ -65,9 +65,8 @@ cdef Entry* entry_of(const RowSpec* x, int64_t* held, const Chunk* c, int32_t ro
             to.data = bytes
             to.size = v.size
             size = v.size * unit[j]
-            if size:
-                memcpy(bytes, v.data, <size_t> size)
-                bytes += size + 7 & ~<int64_t> 7
+            copy_short(bytes, v.data, size)
+            bytes += size + 7 & ~<int64_t> 7
         elif width[j] == 8:
             (<int64_t*> (<char*> entry + offset[j]))[0] = (<const int64_t*> source.data)[row]
         else:
@@ -104,7 +103,7 @@ cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32
                 bytes = chunk_alloc(w, out, size)
                 if bytes == NULL:
                     return -1
-                memcpy(bytes, v.data, <size_t> size)
+                copy_short(bytes, v.data, size)
                 v.data = bytes
         elif width[j] == 8:
             (<int64_t*> to)[0] = (<const int64_t*> (<char*> entry + offset[j]))[0]
