@@ -2,7 +2,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport *
-from ordstream._core.state.keyed_state cimport KeySpec, key_compare
+from ordstream._core.state.key_records cimport key_compare
+from ordstream._core.state.keyed_state cimport KeySpec
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_as_words
 from ordstream._core.flow.steps cimport StepLog, steps_append
 from ordstream._core.ground.slot_values cimport scatter

@@ -19,7 +19,7 @@ from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note, skip_note_error
 from ordstream._core.ground.marked_rows cimport marked_date, marked_drop, marked_rest, marked_unit
 from ordstream._core.ground.stopping cimport stop_asked
-from ordstream._core.state.keyed_state cimport key_compare
+from ordstream._core.state.key_records cimport key_compare
 
 from ordstream.errors import Cancelled
 

@@ -23,7 +23,7 @@ from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.kernel cimport PS, SF, SL
 from ordstream._core.ground.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_take
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_take
-from ordstream._core.state.keyed_state cimport key_hash
+from ordstream._core.state.key_records cimport key_hash
 
 cdef enum:
     MOST_FIRST_ROWS = 8192

@@ -5,7 +5,7 @@ from libc.string cimport memset
 from ordstream._core.ground.atomics cimport store_relaxed
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.mixing cimport mix64
-from ordstream._core.state.keyed_state cimport key_hash
+from ordstream._core.state.key_records cimport key_hash
 
 
 cdef inline int32_t hash_bucket(uint64_t h, int32_t p) noexcept nogil:

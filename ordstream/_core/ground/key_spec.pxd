@@ -9,3 +9,4 @@ cdef struct KeySpec:
     int32_t size           # bytes of a key record (multiple of 8)
     int32_t has_views
     int32_t simple         # one column without views
+    int32_t words          # integers of 64 bits: field j of a record lies at 8 + 8 * j

@@ -19,6 +19,7 @@ from ordstream._core.state.fold cimport (
     Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row,
     fold_there, fold_value,
 )
+from ordstream._core.state.fold_columns cimport fold_columns, folds_by_column
 from ordstream._core.state.fold_rows cimport fold_read, fold_store, fold_write
 from ordstream._core.state.gathered cimport gathered_forget, gathered_row
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
@@ -27,9 +28,9 @@ from ordstream._core.state.keyed_bucket cimport (
     Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket, normal_keys, put_word,
 )
 from ordstream._core.state.keyed_rows cimport key_put
+from ordstream._core.state.key_records cimport key_copy, key_store
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block, keyed_record,
-    keyed_state,
+    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_record, keyed_state,
 )
 from ordstream._core.state.state_rows cimport owner_bucket_state
 from ordstream._core.ground.stopping cimport stop_due
@@ -43,6 +44,7 @@ cdef struct AggregateContext:
     int32_t conditions     # column of the first condition's bytes, behind the running values
     int32_t emits          # 1: running values are written for every row, in place
     int32_t apart          # 1: into rows of their own
+    int32_t by_column      # 1: blocks are folded accumulator by accumulator (fold_columns.pxd)
     int32_t before         # output columns in front of the values
     int32_t* carry         # of rows apart: all input columns; NULL: the key columns are in front
 
@@ -94,6 +96,16 @@ cdef int put_row(const AggregateContext* x, Kernel* k, Worker* w, const Chunk* c
     return 0
 
 
+cdef inline bint fold_block(const AggregateContext* x, Bucket* b, Chunk* c, const int32_t* slots,
+                            const FoldBlock* block, int32_t n) noexcept nogil:
+    """Fold n rows of a block accumulator by accumulator. False: some sum overflows, and nothing changed."""
+    cdef char* states[LOOKUP_BLOCK]
+    cdef int32_t i
+    for i in range(n):
+        states[i] = keyed_state(&b.keyed, slots[i]) if x.keys != NULL else b.single
+    return fold_columns(x.fold, states, block, n, c.cols + x.first if x.emits else NULL)
+
+
 cdef int32_t aggregate_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
@@ -133,6 +145,11 @@ cdef int32_t aggregate_process(
                 &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
+        if good > 1 and x.by_column and fold_block(x, b, c, slots, &block, good):
+            k0 += good
+            if good < m:
+                return k0
+            continue
         for i in range(good):
             if x.keys != NULL:
                 s = keyed_state(&b.keyed, slots[i])
@@ -315,6 +332,7 @@ cdef class ScanKernel(FoldKernel):
         self.emit_updates(True)
         if self.kernel.in_place:
             self.kernel.finish = scan_finish
+        self.context.by_column = folds_by_column(&self.fold.fold, self.context.emits)
 
 
 cdef class AggregateKernel(FoldKernel):
@@ -327,3 +345,4 @@ cdef class AggregateKernel(FoldKernel):
             if self.kernel.in_place:
                 self.kernel.finish = aggregate_finish
         self.kernel.punctuate = aggregate_punctuate
+        self.context.by_column = folds_by_column(&self.fold.fold, self.context.emits)

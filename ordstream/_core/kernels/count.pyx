@@ -16,9 +16,10 @@ from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket, normal_keys
 from ordstream._core.state.state_rows cimport owner_state
+from ordstream._core.state.key_records cimport key_compare, key_copy, key_store
 from ordstream._core.state.keyed_state cimport (
-    KeyedState, KeySpec, KeySpecOwner, key_compare, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
-    keyed_lookup, keyed_record, keyed_state,
+    KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_record,
+    keyed_state,
 )
 from ordstream._core.state.packed_counts cimport (
     COUNT_BLOCK, CountSlot, PackedCounts, packed_add, packed_count, packed_free, packed_init, packed_keys,

@@ -23,9 +23,10 @@ from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, owner_setup
 from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.ground.threads cimport prefetch_write
+from ordstream._core.state.key_records cimport key_equals, key_hash, key_hash_row
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, PREFETCH_ENTRIES, KeyedState, KeyEntry, KeySpec, KeySpecOwner, key_equals, key_hash,
-    key_hash_row, keyed_free, keyed_init, keyed_record, keyed_state, keyed_upsert,
+    LOOKUP_BLOCK, PREFETCH_ENTRIES, KeyedState, KeyEntry, KeySpec, KeySpecOwner, keyed_free, keyed_init,
+    keyed_record, keyed_state, keyed_upsert,
 )
 
 cdef struct Matches:

@@ -34,9 +34,9 @@ from ordstream._core.state.kept_ring cimport (
     NEAR_WORDS, Ring, Span, ring_keep, ring_oldest, ring_place, ring_spec, ring_times,
 )
 from ordstream._core.state.keyed_rows cimport keyed_settle
+from ordstream._core.state.key_records cimport key_copy
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpecOwner, LookupAhead, key_copy, keyed_lookup_block, keyed_record,
-    keyed_state,
+    LOOKUP_BLOCK, KeyedState, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_record, keyed_state,
 )
 from ordstream._core.state.lent_rows cimport LentRows, expect_lent, is_lent, lent_settle, show_kept
 from ordstream._core.state.row_queue cimport RowSpecOwner, is_null

@@ -17,8 +17,9 @@ from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, ow
 from ordstream._core.state.keyed_bucket cimport (
     Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket, put_word,
 )
+from ordstream._core.state.key_records cimport key_copy, key_store
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpec, KeySpecOwner, key_copy, key_store, keyed_lookup, keyed_record, keyed_state,
+    LOOKUP_BLOCK, KeySpec, KeySpecOwner, keyed_lookup, keyed_record, keyed_state,
 )
 from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
 from ordstream._core.state.state_rows cimport owner_bucket_state

@@ -9,7 +9,8 @@ a) A key keeps the rows of its window in a ring: time, and per aggregation wheth
 b) What floats give depends on how rows are divided: on the key's rows alone (operators/rolling.py, Sliding).
 c) Where a window ends before its row, rows with the time of the latest one are not seen yet: they lie at the
    end of the ring.
-d) A mark of the clock forgets the keys whose latest row no later window sees. A bucket knows a lower bound
+d) Counts, and sums and means of integers, over so many rows have a loop of their own (plain_rows.pxd).
+e) A mark of the clock forgets the keys whose latest row no later window sees. A bucket knows a lower bound
    of these rows' times, so that a mark that forgets nothing mostly costs nothing.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -35,9 +36,10 @@ from ordstream._core.state.keyed_bucket cimport (
 )
 from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK, keyed_state
 from ordstream._core.state.marks cimport CLOSING_ALL, CLOSING_SOME, Closing, marks_pass
+from ordstream._core.state.plain_rows cimport plain_fetch, plain_row
 from ordstream._core.state.sliding cimport (
-    FIRST_ROOM, TOTAL_WORDS, RollingContext, Slide, Word, copy_words, entry_at, forget, merge, resize, see,
-    time_at, total_of, wide_add, wide_take,
+    FIRST_ROOM, TOTAL_WORDS, RollingContext, Slide, Word, copy_words, entry_at, forget, merge, next_room,
+    resize, see, time_at, total_of, wide_add, wide_take,
 )
 from ordstream._core.state.sliding_rows cimport RING, drop_ring
 from ordstream._core.state.state_rows cimport owner_bucket_state
@@ -129,9 +131,10 @@ cdef inline void append(const RollingContext* x, Bucket* b, Slide* s, const Fold
     cdef char* entry = entry_at(x, s, s.n)
     cdef int64_t* words = <int64_t*> entry
     cdef int32_t j
-    for j in range(1, x.entry // 8):
+    for j in range(x.entry // 8):
         words[j] = 0
-    words[0] = now
+    if x.window.time >= 0:
+        words[0] = now
     for j in range(x.window.fold.n):
         if x.words[j].boxed:
             entry[x.flags + j] = added[j]
@@ -242,7 +245,7 @@ cdef inline int32_t slide_row(const RollingContext* x, Bucket* b, Slide* s, cons
     if x.window.fold.any_checked and overflows(x, s, block, i, seen, gone):
         return FAIL_OVERFLOW
     if s.n == s.room and gone == 0:
-        if resize(x, b, s, 2 * s.room if s.room else <int64_t> FIRST_ROOM) != 0:
+        if resize(x, b, s, next_room(x, s)) != 0:
             return FAIL_MEMORY
     if x.window.fold.gathers and add_objects(x, b, s, c, row, block, i, added) != 0:
         return FAIL_MEMORY
@@ -255,6 +258,35 @@ cdef inline int32_t slide_row(const RollingContext* x, Bucket* b, Slide* s, cons
             resize(x, b, s, s.room // 2)                     # without memory it stays
     append(x, b, s, block, i, now, added)
     return 0
+
+
+cdef inline Slide* slide_of(const RollingContext* x, Bucket* b, const WindowBlock* t,
+                            int32_t i) noexcept nogil:
+    """State of the key of row i of a block."""
+    return <Slide*> (keyed_state(&b.keyed, t.slots[i]) if x.window.by.keys != NULL else b.single)
+
+
+cdef int32_t rolling_plain(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """rolling_process of a window that is plain (plain_rows.pxd)."""
+    cdef const RollingContext* x = <const RollingContext*> k.ctx
+    cdef Bucket* b = <Bucket*> state
+    cdef WindowBlock t
+    cdef int32_t i
+    cdef int32_t code
+    if block_begin(&x.window, w, c, &t) != 0:
+        failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    while block_next(&x.window, b, w, c, rows, n, &t, f):
+        for i in range(t.end if t.end > 1 else 0):
+            plain_fetch(x, slide_of(x, b, &t, i))
+        for i in range(t.end):
+            code = plain_row(x, b, slide_of(x, b, &t, i), c, rows[t.at + i], &t.fold, i)
+            if code != 0:
+                failure_set(f, rows[t.at + i], code, failure_text(code))
+                return t.at + i
+    return t.at
 
 
 cdef int32_t rolling_process(
@@ -330,7 +362,7 @@ cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, C
 cdef int rolling_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                            Failure* f) noexcept nogil:
     """At a mark forget the keys that no later row sees. Nothing is emitted. Contract: marks_pass."""
-    if punctuation.kind == END_OF_STREAM:
+    if punctuation.kind == END_OF_STREAM or (<const RollingContext*> k.ctx).window.time < 0:
         return 0
     return marks_pass(k, w, <Bucket*> state, &(<WindowBucket*> state).marks, punctuation, out, is_due, close,
                       f)
@@ -353,7 +385,9 @@ cdef class RollingKernel(KernelOwner):
         x.words = <Word*> calloc(x.window.fold.n + 1, sizeof(Word))
         if x.words == NULL:
             raise MemoryError
-        x.entry = 8
+        x.begin = x.entry = 0 if operator.time is None else 8
+        x.exact = True
+        x.plain = operator.time is None
         for j in range(x.window.fold.n):
             a = &x.window.fold.accumulators[j]
             x.words[j].boxed = a.function == F_GATHER
@@ -362,6 +396,8 @@ cdef class RollingKernel(KernelOwner):
             x.words[j].words = 3 if fold_spreads(a) else 2 if a.function == F_MEAN_F64 else 1
             if a.function in (F_COUNT, F_GATHER):
                 x.words[j].words = 0
+            x.exact &= x.words[j].exact
+            x.plain &= x.words[j].exact and not x.words[j].boxed and not a.digits
             x.words[j].offset = x.entry
             x.entry += 8 * x.words[j].words
             x.nwords += x.words[j].words
@@ -379,7 +415,7 @@ cdef class RollingKernel(KernelOwner):
             self.kernel.finish = rolling_finish
         self.kernel.extra_cols = 2 * x.window.fold.n
         self.kernel.prepare = rolling_prepare
-        self.kernel.process = rolling_process
+        self.kernel.process = rolling_plain if x.plain else rolling_process
         self.kernel.punctuate = rolling_punctuate
         self.kernel.bucket_new = rolling_new
         self.kernel.bucket_free = free_bucket

@@ -47,9 +47,10 @@ from ordstream._core.state.session_slots cimport (
 )
 from ordstream._core.state.slot_closing cimport slots_punctuate
 from ordstream._core.state.slot_rows cimport slots_export, slots_install, slots_remove
+from ordstream._core.state.key_records cimport key_copy, key_store
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_bytes, keyed_free, keyed_init,
-    keyed_lookup_block, keyed_record,
+    LOOKUP_BLOCK, KeySpecOwner, LookupAhead, keyed_bytes, keyed_free, keyed_init, keyed_lookup_block,
+    keyed_record,
 )
 from ordstream._core.state.state_rows cimport owner_state
 from ordstream._core.ground.stopping cimport stop_due

@@ -28,9 +28,10 @@ from ordstream._core.state.keyed_bucket cimport (
     Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket_of,
 )
 from ordstream._core.state.keyed_rows cimport key_put
+from ordstream._core.state.key_records cimport key_copy, key_read
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, key_copy, key_read,
-    keyed_lookup_block, keyed_record, keyed_state,
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_record,
+    keyed_state,
 )
 from ordstream._core.state.marks cimport (
     CLOSING_ALL, CLOSING_FAILED, CLOSING_SOME, Closing, Marking, Marks, marks_pass,

@@ -27,7 +27,8 @@ from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, ow
 from ordstream._core.state.ascending_rows cimport (
     ASCENDING_BLOCK, ascending_emit, ascending_take, can_ascend,
 )
-from ordstream._core.state.keyed_state cimport KeySpecOwner, key_compare, keyed_record
+from ordstream._core.state.key_records cimport key_compare
+from ordstream._core.state.keyed_state cimport KeySpecOwner, keyed_record
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked, ord_sort_ranked_unless
 from ordstream._core.state.state_rows cimport owner_state
 from ordstream._core.state.top_rows cimport top_export, top_install, top_remove

@@ -26,9 +26,10 @@ from ordstream._core.state.keyed_rows cimport (
     INSTALL_AHEAD, KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_prefetch, keyed_forget,
     keyed_shrink,
 )
+from ordstream._core.state.key_records cimport key_compare, key_copy, key_hash_row, key_store
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, key_compare, key_copy, key_hash_row, key_store,
-    keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_record, keyed_state,
+    LOOKUP_BLOCK, KeyedState, KeySpec, KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup,
+    keyed_record, keyed_state,
 )
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked_unless
 from ordstream._core.state.state_columns cimport is_there, put_valid

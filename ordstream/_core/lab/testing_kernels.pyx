@@ -16,9 +16,9 @@ from ordstream._core.ground.chunk cimport (
     worker_init,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, SL, Kernel, KernelOwner
+from ordstream._core.state.key_records cimport key_compare, key_hash
 from ordstream._core.state.keyed_state cimport (
-    KeyedState, KeySpec, KeySpecOwner, key_compare, key_hash, keyed_free, keyed_init, keyed_lookup,
-    keyed_record, keyed_state,
+    KeyedState, KeySpec, KeySpecOwner, keyed_free, keyed_init, keyed_lookup, keyed_record, keyed_state,
 )
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_ranked
 from ordstream._core.ground.threads cimport now_ns

@@ -7,7 +7,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, PS, SL, Kernel, KernelOwner
-from ordstream._core.state.keyed_state cimport KeySpecOwner, key_hash
+from ordstream._core.state.key_records cimport key_hash
+from ordstream._core.state.keyed_state cimport KeySpecOwner
 from ordstream._core.ground.atomics cimport load_relaxed
 from ordstream._core.kernels.compiled cimport ordstream_call
 from ordstream._core.flow.sampling cimport sample_rows

@@ -1,7 +1,7 @@
 """How a key record is laid out, and how far apart records lie. Thread safety: pure, or the creator."""
 from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc
-from ordstream._core.ground.chunk cimport PT_FIXED16, PT_LIST, PT_VIEW
+from ordstream._core.ground.chunk cimport PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW
 from ordstream._core.ground.key_spec cimport KeySpec
 
 
@@ -44,5 +44,8 @@ cdef inline int lay_fields(KeySpec* spec, object columns, object types) except -
         else:
             at += 8
     spec.size = at
+    spec.words = 1
+    for j in range(spec.ncols):
+        spec.words &= spec.type[j] == PT_I64 or spec.type[j] == PT_U64
     spec.simple = spec.ncols == 1 and not spec.has_views
     return 0

@@ -4,10 +4,12 @@ from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     PT_VIEW, Arena, Block, Chunk, View, Worker, arena_alloc, arena_free, chunk_alloc,
 )
+from ordstream._core.state.key_records cimport key_equals, key_hash_record, key_hash_row, key_read, key_store
 from ordstream._core.state.keyed_state cimport (
-    FIRST_CAPACITY, FIRST_RECORDS, PREFETCH_ENTRIES, KeyedState, KeyEntry, KeySpec, key_equals,
-    key_hash_record, key_hash_row, key_read, key_store, keyed_record, keyed_reserve,
+    FIRST_CAPACITY, FIRST_RECORDS, PREFETCH_ENTRIES, KeyedState, KeyEntry, KeySpec, keyed_record,
+    keyed_reserve,
 )
+from ordstream._core.state.near_keys cimport near_drop
 from ordstream._core.ground.threads cimport prefetch_write
 
 cdef extern from "map_memory.hpp" nogil:
@@ -127,6 +129,7 @@ cdef void take_out(KeyedState* s, int64_t at) noexcept nogil:
     """Forget the key of a cell."""
     cdef int64_t slot = s.table[at].record - 1
     cdef int64_t last = s.count - 1
+    near_drop(s, True)                                       # slots move
     keyed_bury(s, keyed_record(s, slot))
     vacate(s, at)
     if slot != last:
@@ -164,6 +167,7 @@ cdef void keyed_reindex(KeyedState* s, int64_t kept) noexcept nogil:
     cdef int64_t at
     cdef int64_t slot
     cdef uint32_t tag
+    near_drop(s, True)
     memset(s.table, 0, <size_t> s.capacity * sizeof(KeyEntry))
     for slot in range(kept):
         tag = <uint32_t> key_hash_record(s.keys, keyed_record(s, slot))

@@ -9,7 +9,8 @@ from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.state.keyed_rows cimport (
     KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink,
 )
-from ordstream._core.state.keyed_state cimport key_read, keyed_record, keyed_state
+from ordstream._core.state.key_records cimport key_read
+from ordstream._core.state.keyed_state cimport keyed_record, keyed_state
 from ordstream._core.state.python_state cimport State, StateSpec, fields_of
 from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, KeyReader, exception_set
 

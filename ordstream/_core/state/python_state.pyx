@@ -10,7 +10,8 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note_error
 from ordstream._core.ground.kernel_tools cimport flush_reserve
-from ordstream._core.state.keyed_state cimport KeyedState, key_copy, keyed_record
+from ordstream._core.state.key_records cimport key_copy
+from ordstream._core.state.keyed_state cimport KeyedState, keyed_record
 from ordstream._core.state.object_slots cimport Py_XDECREF, ord_put, ord_slot, slot_of
 from ordstream._core.ground.stopping cimport stop_asked
 from ordstream._core.state.python_values cimport exception_set

@@ -3,7 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport PS, Kernel
 from ordstream._core.ground.stopping cimport stop_asked
-from ordstream._core.state.keyed_state cimport key_compare, keyed_record, keyed_state
+from ordstream._core.state.key_records cimport key_compare
+from ordstream._core.state.keyed_state cimport keyed_record, keyed_state
 from ordstream._core.state.marks cimport own_mark
 from ordstream._core.state.python_rows cimport PythonBucket
 from ordstream._core.state.python_state cimport (

@@ -8,7 +8,8 @@ import numpy as np
 from ordstream._core.ground.arrow cimport ArrowArray
 from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_free, batch_import, batch_new
 from ordstream._core.ground.chunk cimport DATA, Chunk, LayoutOwner
-from ordstream._core.state.keyed_state cimport KeySpecOwner, key_hash
+from ordstream._core.state.key_records cimport key_hash
+from ordstream._core.state.keyed_state cimport KeySpecOwner
 
 
 def key_hashes(batch, key, LayoutOwner layout not None, BatchFormats formats not None):

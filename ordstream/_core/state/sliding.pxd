@@ -23,7 +23,7 @@ cdef struct Slide:
     int64_t front          # of these, in front
     int64_t seen           # of these, not of the time of a row that may not see them yet
     int64_t head           # place of the oldest
-    int64_t room           # places, a power of two
+    int64_t room           # places; of a window of so many rows no more than these
     char* entries          # NULL: no room yet
 
 cdef struct Word:
@@ -37,21 +37,30 @@ cdef struct RollingContext:
     # Read-only while a run lasts. Memory ownership: RollingKernel.
     WindowContext window   # its length: a period, or rows
     Word* words            # per accumulator
-    int32_t entry          # bytes of an entry: 8 (time), words, flags rounded up to 8
+    int32_t entry          # bytes of an entry: 8 (time, if there is one), words, flags rounded up to 8
+    int32_t begin          # offset of the words
     int32_t nwords         # of all accumulators
     int32_t flags          # offset of the flags
     int32_t first          # column of the first value: columns of the input
     int32_t* carry         # of rows apart: all input columns; NULL: values are written in place
     int32_t ends_at_row    # the row itself is seen
     int32_t begins_before  # a row at the far end of the period is seen
+    int32_t exact          # all aggregations can be undone
+    int32_t plain          # a window of so many rows, of counts, and sums and means that fit into 64 bits
 
 
 # -------------------------------------------------------------------------------- entries and totals
 
 
+cdef inline int64_t place_at(const Slide* s, int64_t i) noexcept nogil:
+    """The place of the i-th entry; i is `room` at most."""
+    cdef int64_t at = s.head + i
+    return at - s.room if at >= s.room else at
+
+
 cdef inline char* entry_at(const RollingContext* x, const Slide* s, int64_t i) noexcept nogil:
     """The i-th entry, the oldest one first."""
-    return s.entries + ((s.head + i) & (s.room - 1)) * x.entry
+    return s.entries + place_at(s, i) * x.entry
 
 
 cdef inline int64_t time_at(const RollingContext* x, const Slide* s, int64_t i) noexcept nogil:
@@ -143,6 +152,9 @@ cdef inline void flip(const RollingContext* x, Slide* s) noexcept nogil:
     cdef int64_t[3] one
     cdef int64_t i
     cdef int32_t j
+    if x.exact:
+        s.front = s.seen
+        return
     for i in range(s.seen - 1, -1, -1):
         entry = entry_at(x, s, i)
         for j in range(x.window.fold.n):
@@ -169,7 +181,7 @@ cdef inline void flip(const RollingContext* x, Slide* s) noexcept nogil:
 
 cdef inline void forget_all(const RollingContext* x, Slide* s, int64_t gone) noexcept nogil:
     """All seen rows, `gone` of them, leave."""
-    s.head = (s.head + gone) & (s.room - 1)
+    s.head = place_at(s, gone)
     s.n -= gone
     s.seen = 0
     s.front = 0
@@ -196,21 +208,28 @@ cdef inline void forget(const RollingContext* x, Bucket* b, Slide* s, int64_t go
                     continue
                 wide_take(total, (<const int64_t*> (entry + x.words[j].offset))[0])
                 total[2] -= 1
-        s.head = (s.head + 1) & (s.room - 1)
+        s.head = place_at(s, 1)
         s.n -= 1
         s.seen -= 1
         s.front -= 1
         gone -= 1
 
 
+cdef inline int64_t next_room(const RollingContext* x, const Slide* s) noexcept nogil:
+    """Places of a ring that is full."""
+    cdef int64_t room = 2 * s.room if s.room else <int64_t> FIRST_ROOM
+    return min(room, x.window.length) if x.window.time < 0 else room
+
+
 cdef inline int resize(const RollingContext* x, Bucket* b, Slide* s, int64_t room) noexcept nogil:
     """Move a ring to one of `room` places. 0, or -1: no memory, nothing changed."""
     cdef char* entries = <char*> malloc(<size_t> (room * x.entry))
-    cdef int64_t i
+    cdef int64_t ahead = min(s.n, s.room - s.head)           # the others lie in front of the oldest
     if entries == NULL:
         return -1
-    for i in range(s.n):
-        memcpy(entries + i * x.entry, entry_at(x, s, i), x.entry)
+    if s.n:
+        memcpy(entries, s.entries + s.head * x.entry, <size_t> (ahead * x.entry))
+        memcpy(entries + ahead * x.entry, s.entries, <size_t> ((s.n - ahead) * x.entry))
     free(s.entries)
     b.held += (room - s.room) * x.entry
     s.entries = entries

@@ -73,7 +73,7 @@ cdef int write_ring(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t
     if to == NULL:
         return -1
     for i in range(s.n):
-        memcpy(to + i * x.nwords * 8, entry_at(x, s, i) + 8, <size_t> x.nwords * 8)
+        memcpy(to + i * x.nwords * 8, entry_at(x, s, i) + x.begin, <size_t> x.nwords * 8)
     column += 2
     for j in range(x.window.fold.n):
         if x.words[j].boxed:
@@ -107,7 +107,7 @@ cdef const char* read_entries(const RollingContext* x, const Chunk* rows, int32_
             (<int64_t*> entry)[0] = value_at(x.window.time_type, times.data, <int32_t> i)
             if i and time_at(x, s, i) < time_at(x, s, i - 1):
                 return "the times of a window run backwards"
-        memcpy(entry + 8, words.data + i * x.nwords * 8, <size_t> x.nwords * 8)
+        memcpy(entry + x.begin, words.data + i * x.nwords * 8, <size_t> x.nwords * 8)
         memcpy(entry + x.flags, there.data + i * x.window.fold.n, x.window.fold.n)
     return NULL
 
@@ -164,6 +164,8 @@ cdef int32_t read_ring(Kernel* k, void* bucket, const Chunk* rows, int32_t slot,
         return FAIL_STATE
     while room < n:
         room *= 2
+    if x.window.time < 0:
+        room = max(n, min(room, x.window.length))
     if resize(x, b, s, room) != 0:
         failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return FAIL_MEMORY

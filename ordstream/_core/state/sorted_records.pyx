@@ -3,7 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from ordstream._core.ground.chunk cimport Worker
 from ordstream._core.ground.stopping cimport worker_stops
-from ordstream._core.state.keyed_state cimport KeyedState, key_compare
+from ordstream._core.state.key_records cimport key_compare
+from ordstream._core.state.keyed_state cimport KeyedState
 
 cdef extern from "stoppable_sort.hpp":
     bint ord_sort_records(int32_t*, int32_t* spare, int64_t, const char*, int64_t, const void*,

@@ -8,9 +8,10 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.state.ascending_rows cimport ascending_clear, column_in, ranks_in
+from ordstream._core.state.key_records cimport key_compare, key_hash_row, key_read
 from ordstream._core.state.keyed_state cimport (
-    FIRST_CAPACITY, FIRST_RECORDS, KeyedState, KeyEntry, key_compare, key_hash_row, key_read, keyed_bytes,
-    keyed_free, keyed_init, keyed_init_for, keyed_record, keyed_upsert,
+    FIRST_CAPACITY, FIRST_RECORDS, KeyedState, KeyEntry, keyed_bytes, keyed_free, keyed_init, keyed_init_for,
+    keyed_record, keyed_upsert,
 )
 from ordstream._core.state.ordered_places cimport (
     ord_places_erase, ord_places_free, ord_places_insert, ord_places_new,

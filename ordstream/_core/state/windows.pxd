@@ -16,11 +16,11 @@ from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.fold cimport Fold, FoldBlock, FoldOwner, fold_begin, fold_load
 from ordstream._core.state.fold_rows cimport fold_store
+from ordstream._core.state.key_words cimport are_words, words_copy, words_store
 from ordstream._core.state.keyed_bucket cimport Bucket, put_word
 from ordstream._core.state.keyed_rows cimport key_put
-from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpecOwner, LookupAhead, key_copy, key_store, keyed_lookup_block,
-)
+from ordstream._core.state.key_records cimport key_copy, key_store
+from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK, KeySpecOwner, LookupAhead, keyed_lookup_block
 from ordstream._core.state.marks cimport Marking, Marks
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
@@ -137,7 +137,9 @@ cdef inline int window_emit(const WindowContext* x, Kernel* k, Worker* w, const 
     cdef int32_t at = x.nkeys
     if index == out.capacity and chunk_reserve(w, out, k.output, ahead) != 0:
         return -1
-    if x.by.keys != NULL and not x.by.keys.has_views:
+    if x.by.keys != NULL and are_words(x.by.keys, record):
+        words_store(x.by.keys, record, out, index)
+    elif x.by.keys != NULL and not x.by.keys.has_views:
         if key_store(x.by.keys, record, w, out, index) != 0:
             return -1
     elif x.by.keys != NULL and key_put(x.by.keys, record, w, out, index) != 0:
@@ -165,7 +167,11 @@ cdef inline int window_close(const WindowContext* x, Kernel* k, Worker* w, const
         return -1
     if x.by.keys != NULL:
         key = chunk_alloc(w, out, x.by.key_size)
-        if key == NULL or key_copy(x.by.keys, record, w, out, key) != 0:
+        if key == NULL:
+            return -1
+        if x.by.keys.words:
+            words_copy(x.by.keys, record, key)
+        elif key_copy(x.by.keys, record, w, out, key) != 0:
             return -1
     out.flush_time[out.n] = 0 if final else end
     out.flush_key[out.n] = key
