@@ -1,7 +1,7 @@
 """What a micro-batch of a stream costs, beside the floor and beside Spark's own stateful operators.
 
-Usage: ``python bench/stream_batches.py [--batches 30] [--minutes 10] [--only NAME ...] [--json FILE]``, or
-``make bench-stream``.
+Usage: ``python bench/stream_batches.py [--batches 30] [--minutes 10] [--only NAME ...] [--json FILE]
+[--driver-rows N]``, or ``make bench-stream``. With N our jobs run batches of so many rows in the driver.
 
 Every job is the same running count per key. The floor is `foreachBatch` with a `mapInArrow` that hands rows
 through and nothing else. Jobs take turns, one batch each, in one session, so that what the machine does
@@ -154,10 +154,13 @@ def floor(frame: Any, checkpoint: Path) -> Any:
     return frame.writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint)).start()
 
 
+_driver_rows = 0
+
+
 def ours(frame: Any, checkpoint: Path) -> Any:
     """A single-piece pipeline: a running count per key."""
     pipeline = od.Pipeline(SCHEMA).key_by("user").scan(seen=od.count())
-    return od.spark.stream(pipeline, frame, order_by="ts", checkpoint=checkpoint)
+    return od.spark.stream(pipeline, frame, order_by="ts", checkpoint=checkpoint, driver_rows=_driver_rows)
 
 
 def apply_in_pandas(frame: Any, checkpoint: Path) -> Any:
@@ -403,7 +406,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="the whole run takes no longer, about")
     parser.add_argument("--only", nargs="*", default=[*JOBS, *RIVALS], choices=[*JOBS, *RIVALS])
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--driver-rows", type=int, default=0)
     asked = parser.parse_args()
+    global _driver_rows
+    _driver_rows = asked.driver_rows
     end = time.monotonic() + 60 * asked.minutes
     if not _has_protobuf():
         print("without transformWithState: it needs `pip install 'protobuf>=6.33.5'`", file=sys.stderr)

@@ -28,7 +28,7 @@ import kill_progress
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from stream_faults import passed, seen
+from stream_faults import is_seen, passed, seen
 
 import ordstream as od
 from ordstream.balance.keys import key_words
@@ -80,6 +80,8 @@ MOVING_DRIVER_STEPS = (
 #: measured, so it is not known which.
 MIXED = od.Mixed(theta=0.3, table=200)
 MOVING_FILE_ROWS = 1_200
+#: The clock of a job that has one, beside those of its operators.
+EVERY = od.every("ts", 5)
 #: Steps that have one moment only.
 ONE_SIDED = {"row read": "after", "batch returned": "before"}
 
@@ -121,6 +123,32 @@ def pipeline() -> od.Pipeline:
     return behind.key_by("user").sessionize("ts", 6, ["before"])
 
 
+def clocked_pipeline() -> od.Pipeline:
+    """Windows and timers that a clock closes, over the function that sees rows."""
+    kept = {"n": pa.int64(), "fires": pa.int64()}
+    shown = {"user": pa.int64(), "n": pa.int64(), "at": pa.int64()}
+    some, rest = od.Pipeline(SCHEMA).filter(is_seen).branch(od.col("cents") % 2 == 0)
+    counted = some.key_by("user").window(od.tumbling(8), time="ts").aggregate(n=od.count())
+    timed = rest.key_by("user").process(
+        set_timer, schema=shown, state=kept, timer="fires", on_timer=fire, clock=od.every("ts", 3)
+    )
+    both = od.union(counted.select("user", "n", at="end"), timed)
+    return both.key_by("n").scan(there=od.count())
+
+
+def set_timer(row: Any, state: Any, emit: Any) -> None:
+    """Count a user's rows; forget them some time behind the last."""
+    state.n += 1
+    state.fires = row.ts + 11
+    emit(row.user, state.n, row.ts)
+
+
+def fire(key: Any, state: Any, at: int, emit: Any) -> None:
+    """The time has come."""
+    emit(key, -state.n, at)
+    state.n = 0
+
+
 def moving_pipeline() -> od.Pipeline:
     """Two keys, with a function behind each."""
     spent = od.Pipeline(SCHEMA).map(seen, schema=SCHEMA).key_by("user")
@@ -149,6 +177,19 @@ def rows(count: int, seed: int) -> pa.Table:
     times = np.arange(count) // 3 - rng.integers(0, SLACK, count) + SLACK
     users = pa.array(rng.integers(0, 25, count), mask=rng.integers(0, 25, count) == 0)
     return pa.table({"ts": times, "user": users, "cents": rng.integers(0, 100, count)}, schema=SCHEMA)
+
+
+def with_late(table: pa.Table, files: int) -> tuple[pa.Table, Any]:
+    """The source with rows that are further behind than `SLACK`, and which of its rows come too late: those
+    behind the watermark of the file in front. A row of the largest time ends each file, so that it moves.
+    """
+    times = table["ts"].to_numpy().copy()
+    times[np.arange(7, len(times), 23)] -= 15
+    times = np.maximum(times, 0).reshape(files, -1)
+    times[:, -1] = times.max(axis=1)
+    behind = np.maximum.accumulate(times.max(axis=1))[:-1] - SLACK
+    late = times < np.concatenate([[0], behind])[:, None]
+    return table.set_column(0, "ts", pa.array(times.ravel(), pa.int64())), late.ravel()
 
 
 class Java:
@@ -230,6 +271,10 @@ class StreamJob:
         The manifest is published before the output: the negative control.
     moving : bool
         Keys move between epochs.
+    clocked : bool
+        Windows and timers close by a clock, and rows come that are too late.
+    driver_rows : int
+        As for `od.spark.stream`: what a worker does otherwise happens in the driver.
     java : Java, optional
         Default: each driver starts its own, which dies with it.
     """
@@ -240,9 +285,12 @@ class StreamJob:
     seed: int = 1
     early: bool = False
     moving: bool = False
+    clocked: bool = False
+    driver_rows: int = 0
     java: Java | None = None
     starts: int = 0
     table: pa.Table = field(init=False)
+    late: Any = field(init=False)  # per row of `table`: it comes too late
     faults: Sequence[StreamFault] = ()
     fired: list[int] = field(default_factory=list)  # numbers of `faults`
     _since: float = 0.0  # when the last one fired
@@ -251,6 +299,9 @@ class StreamJob:
     def __post_init__(self) -> None:
         each = MOVING_FILE_ROWS if self.moving else FILE_ROWS
         self.table = drifting(self.files, self.seed) if self.moving else rows(self.files * each, self.seed)
+        self.late = np.zeros(self.table.num_rows, dtype=np.bool_)
+        if self.clocked:
+            self.table, self.late = with_late(self.table, self.files)
         for name in ("source", "faults"):
             (self.folder / name).mkdir(parents=True)
         for number in range(self.files):
@@ -278,14 +329,14 @@ class StreamJob:
             said = [fault.epoch, fault.step, fault.when, fault.what]
             (self.folder / "faults" / f"{number}.json").write_text(json.dumps(said))
         self.faults, self._since, self._all_of_them = faults, time.monotonic(), all_of_them
-        left = sum(fault.ends for fault in faults)
+        left = sum(self._ends(fault) for fault in faults)
         while left or to_the_end:
             before = len(self.fired)
             status, said = self._start()
             if status == 0:
                 break
             fired = [faults[number] for number in self.fired[before:]]
-            ends = sum(fault.ends for fault in fired)
+            ends = sum(self._ends(fault) for fault in fired)
             behind = ", ".join(map(str, fired)) or "no fault"
             assert ends == 1, f"the process ended with {status} behind {behind}:\n{said[-4000:]}"
             left -= 1
@@ -295,6 +346,10 @@ class StreamJob:
                 self._forget()
         missed = [str(f) for k, f in enumerate(faults) if k not in self.fired]
         assert not missed or self._enough(), f"faults never fired: {missed}"
+
+    def _ends(self, fault: StreamFault) -> bool:
+        """The driver is gone then; what only fails there is done again in a task."""
+        return fault.ends or (self.driver_rows > 0 and fault.what == "kill")
 
     def _enough(self) -> bool:
         return not self._all_of_them and kill_progress.over()
@@ -321,7 +376,8 @@ class StreamJob:
         """Start the process and wait for its end, which is its own, or a fault's. Its exit status, and what
         it has said.
         """
-        given = {"folder": str(self.folder), "nodes": self.nodes, "early": self.early, "moving": self.moving}
+        names = ("nodes", "early", "moving", "clocked", "driver_rows")
+        given = {"folder": str(self.folder), **{name: getattr(self, name) for name in names}}
         log = self.folder / f"log-{self.starts}"
         self.starts += 1
         environment = os.environ | surroundings(self.folder)
@@ -375,15 +431,39 @@ class StreamJob:
 
     def compare(self) -> None:
         """What is committed is `run_serial`'s answer, values and tags."""
-        order = np.argsort(self.table["ts"].to_numpy(), kind="stable")
-        made = moving_pipeline() if self.moving else pipeline()
-        expected = run_serial(made, self.table.take(pa.array(order)))
+        table = self.table.filter(pa.array(~self.late))
+        order = np.argsort(table["ts"].to_numpy(), kind="stable")
+        made = clocked_pipeline() if self.clocked else moving_pipeline() if self.moving else pipeline()
+        every = EVERY if self.clocked else None
+        expected = run_serial(made, table.take(pa.array(order)), time_punctuation=every)
         assert expected.error is None
         wanted = [(*row, *tag) for row, tag in zip(expected.rows, expected.tags, strict=True)]
         got = self.committed()
         for number, (mine, theirs) in enumerate(zip(got, wanted, strict=False)):
             assert mine == theirs, f"output {number} is {mine}, and run_serial gives {theirs}"
         assert len(got) == len(wanted) > self.files, f"{len(got)} outputs, run_serial gives {len(wanted)}"
+        assert self.late_rows() == self._too_late()
+
+    def late_rows(self) -> list[tuple[int, ...]]:
+        """What is committed as too late."""
+        from ordstream.spark.streaming.epoch_log import EpochLog
+
+        log = EpochLog(self.folder / "checkpoint")
+        names = [one["file"] for manifest in log.all() for one in manifest.late_output]
+        parts = [pq.ParquetFile(log.folder / "late" / name).read() for name in names]
+        return [tuple(row[name] for name in SCHEMA.names) for part in parts for row in part.to_pylist()]
+
+    def on_driver(self) -> list[bool]:
+        """Of each epoch: it ran in the driver."""
+        from ordstream.spark.streaming.epoch_log import EpochLog
+
+        return [one.figures["on_driver"] for one in EpochLog(self.folder / "checkpoint").all()]
+
+    def _too_late(self) -> list[tuple[int, ...]]:
+        number = np.arange(self.table.num_rows) // (self.table.num_rows // self.files)
+        order = np.lexsort((self.table["ts"].to_numpy(), number))
+        rows = self.table.take(pa.array(order[self.late[order]])).to_pylist()
+        return [tuple(row.values()) for row in rows]
 
     def moves(self) -> dict[tuple[int, int], int]:
         """(epoch, fragment) -> keys that moved there. Every attempt of an epoch, and every node, has been

@@ -1,7 +1,7 @@
 """The process that is killed: a stream from Parquet files, to its end.
 
-``python stream_process.py '{"folder": ..., "nodes": ..., "early": ..., "moving": ...}'``; see
-`kill_streams.StreamJob`.
+``python stream_process.py '{"folder": ..., "nodes": ..., "early": ..., "moving": ..., "clocked": ...,
+"driver_rows": ...}'``; see `kill_streams.StreamJob`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import stream_faults
-from kill_streams import MIXED, SLACK, moving_pipeline, pipeline
+from kill_streams import EVERY, MIXED, SLACK, clocked_pipeline, moving_pipeline, pipeline
 
 import ordstream as od
 from ordstream.spark import local_session
@@ -77,8 +77,9 @@ def main() -> None:
     }
     spark = local_session(2, node_cores=1, retries=8, memory="600m", settings=settings)
     frame = spark.readStream.schema("ts long, user long, cents long").option("maxFilesPerTrigger", 1)
+    of_clock = {"punctuate": EVERY, "late": "side_output"} if given["clocked"] else {}
     query = od.spark.stream(
-        moving_pipeline() if given["moving"] else pipeline(),
+        clocked_pipeline() if given["clocked"] else moving_pipeline() if given["moving"] else pipeline(),
         frame.parquet(str(folder / "source")),
         order_by="ts",
         slack=SLACK,
@@ -86,6 +87,8 @@ def main() -> None:
         trigger="available now",
         nodes=given["nodes"],
         balance=MIXED if given["moving"] else None,
+        driver_rows=given["driver_rows"],
+        **of_clock,
     )
     query.awaitTermination()
     od.spark.finish(folder / "checkpoint")

@@ -76,6 +76,45 @@ MOVING_SHORT = [
     StreamFault(3, "commit linked", "after"),
 ]
 
+#: A clock, rows that wait and rows that are too late: every file of an epoch, and the clock's own states.
+CLOCKED = [
+    StreamFault(2, "late written"),
+    StreamFault(3, "late synced", "after"),
+    StreamFault(4, "late folder synced", "after"),
+    StreamFault(5, "waiting created", "after"),
+    StreamFault(5, "waiting synced", "after"),
+    StreamFault(6, "waiting folder synced"),
+    StreamFault(6, "commit linked"),
+    StreamFault(7, "state written", "after"),
+    StreamFault(7, "commit linked", "after", "all"),
+    StreamFault(8, "row read", "after"),
+    StreamFault(8, "output synced"),
+    StreamFault(9, "state folder synced", "after", "zombie"),
+    StreamFault(9, "batch returned"),
+    StreamFault(10, "output folder synced", "after"),
+]
+#: Of these, in CI.
+CLOCKED_SHORT = [
+    StreamFault(1, "late synced", "after"),
+    StreamFault(2, "waiting synced"),
+    StreamFault(3, "commit linked", "after"),
+]
+#: Steps of a worker, in the driver: each ends it, but for the full disk, which a task does not meet again.
+ON_DRIVER = [
+    StreamFault(2, "row read", "after"),
+    StreamFault(3, "state written"),
+    StreamFault(4, "output synced", "after"),
+    StreamFault(5, "output written", "before", "full"),
+    StreamFault(5, "late written", "after"),
+    StreamFault(6, "commit linked"),
+    StreamFault(7, "state folder synced", "after"),
+    StreamFault(8, "commit linked", "after"),
+    StreamFault(9, "batch returned"),
+]
+#: Of these, in CI.
+ON_DRIVER_SHORT = [StreamFault(1, "output synced"), StreamFault(2, "output written", "before", "full")]
+EACH = 1_000  # rows: more than a micro-batch of these jobs has
+
 PER_JOB = 20
 FILES = 12  # of a job with so many faults
 NODES = (2, 3, 2, 1, 2)  # of the jobs
@@ -143,6 +182,33 @@ def test_output_after_many_kills(warm, tmp_path, number):
     if moving:
         moves = job.moves()
         assert sum(count > 0 for count in moves.values()) >= 3, moves
+
+
+@pytest.mark.parametrize("driver", [False, True], ids=["tasks", "driver"])
+def test_output_of_a_clock_after_kills(warm, tmp_path, driver):
+    """Windows and timers close, rows wait and rows are too late, as in a run without kills; in the long form
+    by drawn faults as well, over several nodes.
+    """
+    if LONG and kill_progress.over():
+        pytest.skip("the time is up")
+    files = FILES if LONG else 5
+    short = ON_DRIVER_SHORT if driver else CLOCKED_SHORT
+    job = StreamJob(
+        tmp_path / "job", files=files, seed=SEED, clocked=True, driver_rows=EACH * driver, java=warm
+    )
+    job.run((ON_DRIVER if driver else CLOCKED) if LONG else short, forget=LONG)
+    job.compare()
+    assert sum(job.on_driver()) >= files // 2 if driver else not any(job.on_driver())
+
+
+@pytest.mark.skipif(not LONG, reason="the long form: make kills ARGS=stream")
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_output_of_a_clock_after_drawn_kills(warm, tmp_path, nodes):
+    if kill_progress.over():
+        pytest.skip("the time is up")
+    job = StreamJob(tmp_path / "job", files=FILES, nodes=nodes, seed=SEED + nodes, clocked=True, java=warm)
+    job.run(drawn(min(PER_JOB, KILLS), SEED + nodes, FILES), forget=nodes == 2)
+    job.compare()
 
 
 def test_a_manifest_before_its_outputs_is_seen(warm, tmp_path):

@@ -6,6 +6,7 @@ import base64
 import datetime
 import json
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,7 @@ from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
 from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock
 from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, map_of
+from ordstream.spark.streaming.on_driver import fetched, is_small, run_here
 from ordstream.spark.streaming.spread import Spread
 
 _RESULT = StructType([StructField(RESULT, BinaryType())])
@@ -90,6 +92,8 @@ class EpochRunner:
         Id of this run of the query.
     policy : Mixed or None
         Keys move between epochs.
+    driver_rows : int
+        A micro-batch of at most so many rows may run in the driver.
     clocked : bool
         The source moves a clock.
     """
@@ -105,6 +109,7 @@ class EpochRunner:
     options: dict[str, Any]
     run: str
     policy: Mixed | None = None
+    driver_rows: int = 0
     fragments: tuple[Fragment, ...] = ()
     groupings: Mapping[int, Any] = field(default_factory=dict)  # by fragment, from 1
     balance: Mapping[int, FragmentBalance] = field(default_factory=dict)  # by fragment, from 1
@@ -154,7 +159,7 @@ class EpochRunner:
         began = time.perf_counter()
         begin = self._begin(number, before, end)
         mapped = self._balanced(begin, before)._mapped(rows, begin, before is None)
-        results = mapped._collect(rows, begin, self._arrival(before, end))
+        results = mapped._collect(rows, begin, before, self._arrival(before, end))
         ran = time.perf_counter() - began
         return mapped._manifest(begin, before, results, spark_id, ran)
 
@@ -257,15 +262,12 @@ class EpochRunner:
 
     # ------------------------------------------------------------------------------------------ the job
 
-    def _collect(self, rows: DataFrame, begin: Begin, arrival: Arrival) -> Results:
+    def _collect(
+        self, rows: DataFrame, begin: Begin, before: EpochManifest | None, arrival: Arrival
+    ) -> Results:
         output = output_schema(self.pipeline)
         if not self.fragments:
-            plan = self.pipeline.plan
-            columns = _columns(plan.source, used_source_columns(plan), self.options)
-            function = WholeFunction(
-                self.pipeline, columns, output, arrival, begin, self.workers, self.options
-            )
-            return _read(rows.mapInArrow(function, _RESULT))
+            return self._whole(rows, begin, before, arrival, output)
         for number, fragment in self._stages():
             part, schema = self._part(number, fragment, begin)
             first = number == self._first
@@ -282,6 +284,38 @@ class EpochRunner:
         names = tuple(carried_name(number) for number in range(len(self.pipeline.schema)))
         merged = rows.repartition(1).sortWithinPartitions(TAG)
         return _read(merged.mapInArrow(MergeFunction(begin, names, output), _RESULT))
+
+    def _whole(
+        self,
+        rows: DataFrame,
+        begin: Begin,
+        before: EpochManifest | None,
+        arrival: Arrival,
+        output: pa.Schema,
+    ) -> Results:
+        """In one node: in the driver where that may be, else in a task. What fails in the driver runs in a
+        task, so that it has the errors, and the retries, of one.
+        """
+        plan = self.pipeline.plan
+        columns = _columns(plan.source, used_source_columns(plan), self.options)
+        function = WholeFunction(self.pipeline, columns, output, arrival, begin, self.workers, self.options)
+        failed: Exception | None = None
+        if begin.end == SUSPEND and is_small(None if before is None else before.input, self.driver_rows):
+            try:
+                batches = fetched(rows, self.driver_rows)
+                if batches is not None:
+                    return run_here(function, batches)
+            except Exception as error:
+                failed = error
+        results = _read(rows.mapInArrow(function, _RESULT))
+        if failed is not None:  # else the job's own error says it
+            warnings.warn(
+                f"epoch {begin.number} failed in the driver ({failed!r:.200}) and not as a Spark task, "
+                "whose results count; the stream goes on",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return results
 
     def _clock(self, begin: Begin) -> EpochClock | None:
         if not self.clocked:
@@ -396,6 +430,7 @@ class EpochRunner:
             finished=begin.end == FINISH,
             figures={
                 "job_seconds": round(ran, 6),
+                "on_driver": bool(head.get("on_driver", False)),
                 "write_seconds": round(sum(one.get("write_seconds", 0.0) for one in results), 6),
             },
         )

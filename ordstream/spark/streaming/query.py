@@ -233,6 +233,7 @@ class Batches:
             "state_rows": manifest.state_rows,
             "state_bytes": manifest.state_bytes,
             "nodes": manifest.nodes,
+            "on_driver": manifest.figures["on_driver"],
             "balance": {one["operator"]: figures(one) for one in manifest.balance.values()},
             "job_ms": 1e3 * manifest.figures["job_seconds"],
             "snapshot_ms": 1e3 * (manifest.figures["write_seconds"] + commit),

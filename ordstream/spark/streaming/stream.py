@@ -46,6 +46,8 @@ from ordstream.spark.streaming.stored_state import stored
 
 #: Column by which our own sources say where a row stands in them.
 OFFSET = "_offset"
+#: The most rows that a micro-batch in the driver may have.
+DRIVER_ROWS = 10_000_000
 
 Trigger = str | Mapping[str, Any] | None
 #: Streams of this process by checkpoint: `finish` needs the pipeline.
@@ -66,6 +68,7 @@ def stream(
     grouping: Any = "hash",
     balance: Mixed | None = None,
     workers: int | str | None = None,
+    driver_rows: int = 0,
     name: str | None = None,
     on_epoch: OnEpoch | None = None,
     **options: Any,
@@ -113,6 +116,11 @@ def stream(
         and a keyed operator; takes the place of `grouping`. Left out later, the keys stay where they are.
     workers : int or "auto", optional
         Threads of a node; default the processors of a Spark task.
+    driver_rows : int
+        Where the pipeline runs in one node, a micro-batch of at most so many rows runs in the driver's
+        process if the one before had no more either: no Python worker takes part, and a batch takes less
+        time. The output is the same. The pipeline's Python functions run in the driver then, and the rows
+        lie in its memory. Default: never.
     name : str, optional
         Of Spark's query.
     on_epoch : callable, optional
@@ -148,6 +156,8 @@ def stream(
         raise PlanError(f"on_epoch takes a function of one argument, got {on_epoch!r:.80}")
     if balance is not None and nodes is None:
         raise PlanError("balance needs nodes=: keys move between so many nodes")
+    if type(driver_rows) is not int or not 0 <= driver_rows <= DRIVER_ROWS:
+        raise PlanError(f"driver_rows is a whole number from 0 to {DRIVER_ROWS:,}, got {driver_rows!r:.80}")
     runner = _runner(
         log,
         pipeline,
@@ -159,6 +169,7 @@ def stream(
         workers,
         options,
         balance,
+        driver_rows,
     )
     sinks = _sinks(sink)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
@@ -466,6 +477,7 @@ def _runner(
     workers: int | str | None,
     options: Mapping[str, Any],
     policy: Mixed | None = None,
+    driver_rows: int = 0,
 ) -> EpochRunner:
     if late not in LATE_ROWS:
         raise PlanError(f"late must be one of {', '.join(LATE_ROWS)}; got {late!r}")
@@ -481,4 +493,5 @@ def _runner(
         options=dict(options),
         run=uuid.uuid4().hex,
         policy=policy,
+        driver_rows=driver_rows,
     )
