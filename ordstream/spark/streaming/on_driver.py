@@ -43,6 +43,6 @@ def run_here(function: WholeFunction, batches: list[pa.RecordBatch]) -> list[dic
 
 def is_small(before: Said | None, most: int) -> bool:
     """A micro-batch may be fetched: the one in front, whose `input` this is, had at most so many rows. One
-    that is larger all the same is noticed, and sorted twice.
+    that is larger all the same is noticed, and sorted twice. With 0 none may.
     """
-    return before is not None and int(before["rows"]) <= most
+    return most > 0 and before is not None and int(before["rows"]) <= most
