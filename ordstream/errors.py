@@ -113,6 +113,12 @@ def told(error: BaseException) -> str:
         return type(error).__name__
 
 
+def shown(value: object, most: int = 200) -> str:
+    """A value in the text of an error: at most so many characters, since a row may hold megabytes."""
+    text = repr(value)
+    return text if len(text) <= most else text[:most] + "..."
+
+
 def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
     """Type and text of an exception, apart, as a dead letter has them; at most so many characters of the
     text, and none where a user's class can't show itself.
@@ -126,8 +132,7 @@ def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
 
 
 def _shortened(row: Mapping[str, Any], limit: int = 400) -> str:
-    text = repr(dict(row))
-    return text if len(text) <= limit else text[:limit] + "..."
+    return shown(dict(row), limit)
 
 
 def unknown_column(name: object, available: Iterable[str], where: str = "") -> SchemaError:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import SchemaError, unknown_column
+from ordstream.errors import SchemaError, shown, unknown_column
 from ordstream.ground.datetimes import counter
 from ordstream.ground.spark_types import is_sparks, schema_of_spark
 
@@ -385,7 +385,7 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
 
 
 def _wrong(value: Any, type_: pa.DataType, column: str) -> TypeError:
-    return TypeError(f"column {column!r} is {type_}, got {type(value).__name__} {value!r}")
+    return TypeError(f"column {column!r} is {type_}, got {type(value).__name__} {shown(value)}")
 
 
 def _int(value: Any, type_: pa.DataType, column: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,6 +20,8 @@ EMITS = ("updates", "final")
 ENDS = ("finish", "suspend")
 #: Options that say where state comes from and goes to.
 OF_STATE = ("checkpoint", "every", "restore", "emitted_through", "end", "snapshots")
+#: Options that fragments give, no user.
+OF_FRAGMENTS = ("absent", "given_marks", "steps")
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,37 @@ class Settings:
         return described | {"workers": workers}
 
 
+def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
+    """Check the names of options.
+
+    Parameters
+    ----------
+    options : mapping
+    also : collection of str
+        Names that the caller takes beside those of `Settings`.
+
+    Raises
+    ------
+    PlanError
+        Naming the option, those that there are (not what only fragments give), and the one that looks like
+        it.
+    """
+    if "order_by" in options:
+        raise PlanError(
+            "order_by is an option of ordstream.spark.apply: a DataFrame has no order, so there it says in "
+            "which the rows are. A run on "
+            "this machine takes the source's own order: sort the source, or check its order with "
+            ".assert_ordered('ts') in the pipeline"
+        )
+    known = {field.name for field in fields(Settings)} | set(also)
+    unknown = sorted(set(options) - known - {"processes"})
+    if unknown:
+        shown = sorted(known - set(OF_FRAGMENTS))
+        close = difflib.get_close_matches(unknown[0], shown, n=1)
+        meant = f". Did you mean {close[0]!r}?" if close else ""
+        raise PlanError(f"unknown option {unknown[0]!r}; options are {', '.join(shown)}{meant}")
+
+
 def make_settings(options: Mapping[str, Any]) -> Settings:
     """Settings from keyword options; None means the default.
 
@@ -93,25 +126,13 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     PlanError
         Naming the option and what it may be.
     """
-    known = {field.name for field in fields(Settings)}
     if options.get("processes") is not None:
         raise PlanError(
             "processes is an option of Pipeline.run and Pipeline.stream: not in Spark, where nodes= spreads "
             "the work"
         )
-    if "order_by" in options:
-        raise PlanError(
-            "order_by is an option of ordstream.spark.apply: a DataFrame has no order, so there it says in "
-            "which the rows are. A run on "
-            "this machine takes the source's own order: sort the source, or check its order with "
-            ".assert_ordered('ts') in the pipeline"
-        )
-    unknown = sorted(set(options) - known - {"processes"})
-    if unknown:
-        close = difflib.get_close_matches(unknown[0], known, n=1)
-        meant = f". Did you mean {close[0]!r}?" if close else ""
-        raise PlanError(f"unknown option {unknown[0]!r}; options are {', '.join(sorted(known))}{meant}")
-    chosen = {name: value for name, value in options.items() if value is not None and name in known}
+    check_known(options)
+    chosen = {name: value for name, value in options.items() if value is not None}
     # as on the command line
     if isinstance(chosen.get("chunk_rows"), str) and chosen["chunk_rows"] == "auto":
         del chosen["chunk_rows"]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ordstream.errors import shown
 from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.expressions.expr import Expr
 from ordstream.operators.arguments import condition
@@ -112,5 +113,5 @@ class FilterFunctionReference(FunctionReference):
     def process(self, row: Row) -> list[Row]:
         answer = self.fn(self.python_row(row))
         if answer is not None and not isinstance(answer, bool | np.bool_):
-            raise TypeError(f"expected a bool, got {type(answer).__name__} {answer!r}")
+            raise TypeError(f"expected a bool, got {type(answer).__name__} {shown(answer)}")
         return [row] if answer else []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, shown
 from ordstream.expressions.expr import Expr
 from ordstream.ground.columns_read import columns_read, slotted_rows
 from ordstream.ground.types import pipeline_schema, row_class, to_python, to_storage
@@ -138,11 +138,11 @@ class FunctionReference(SerialOperator):
             result = [result[name] for name in names]
         if not isinstance(result, tuple | list):
             raise TypeError(
-                f"expected a tuple, list or dict with {names}, got {type(result).__name__} {result!r}"
+                f"expected a tuple, list or dict with {names}, got {type(result).__name__} {shown(result)}"
             )
         if len(result) != len(fields):
             raise ValueError(
-                f"expected {len(fields)} values ({', '.join(names)}), got {len(result)}: {result!r}"
+                f"expected {len(fields)} values ({', '.join(names)}), got {len(result)}: {shown(result)}"
             )
         for field, value in zip(fields, result, strict=True):
             if value is None and not field.nullable:

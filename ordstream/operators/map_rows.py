@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from ordstream.errors import shown
 from ordstream.operators.arguments import positive_int
 from ordstream.operators.error_policy import gone_through_again, tried_again
 from ordstream.operators.functions import (
@@ -85,7 +86,7 @@ class FlatMapRowsReference(FunctionReference):
     def process(self, row: Row) -> list[Row]:
         results = self.fn(self.python_row(row))
         if not isinstance(results, Iterable) or isinstance(results, str | bytes | dict):
-            raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} {results!r}")
+            raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} {shown(results)}")
         return [self.fitted(result) for result in results]
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, shown
 from ordstream.ground.declared_state import state_class, state_schema, stored_fields, zero_of
 from ordstream.ground.duration import time_span
 from ordstream.ground.types import (
@@ -378,7 +378,7 @@ class ProcessReference(Keyed, FunctionReference):
             result = function(state)
             if result is not None:
                 raise TypeError(
-                    f"a process function outputs with emit(...) and returns nothing, got {result!r}"
+                    f"a process function outputs with emit(...) and returns nothing, got {shown(result)}"
                 )
         except Exception:
             if known and undoes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
-from ordstream.node.settings import whole
+from ordstream.node.settings import check_known, whole
 from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.plan import Plan
 from ordstream.plan.sources import wide_source, with_one_source
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from ordstream.node.result import Result
 
 T = TypeVar("T")
+
+#: Options of `run` and `stream` beside those of one node.
+OF_PIPELINE = (
+    "balance",
+    "grouping",
+    "grouping_key",
+    "idle",
+    "merge_by",
+    "merge_log",
+    "outputs",
+    "processes",
+)
 
 
 class Runs:
@@ -77,6 +89,7 @@ class Runs:
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
         given: dict[str, Any] = {**options}
+        check_known(given, OF_PIPELINE)
         if outputs is not None:
             from ordstream.node.outputs import Outputs, OutputStream
 
@@ -135,6 +148,7 @@ class Runs:
         whose batches nobody looks at, holds no other one back.
         """
         given: dict[str, Any] = {**options}
+        check_known(given, OF_PIPELINE)
         if outputs is not None:
             from ordstream.node.outputs import OutputStream
 

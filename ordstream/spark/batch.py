@@ -16,7 +16,7 @@ from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.ground.types import names_beside
-from ordstream.node.settings import make_settings, refuse_state
+from ordstream.node.settings import check_known, make_settings, refuse_state
 from ordstream.operators.shed import LOG_SCHEMA
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import compared_source_columns, used_source_columns
@@ -50,6 +50,11 @@ from ordstream.spark.schemas import spark_schema, with_collations
 
 _told: set[str] = set()  # what a line of the log has said already
 
+#: Options of `apply` beside those of one node.
+OF_APPLY = (
+    "grouping", "listen", "merge_by", "nodes", "nodes_per_executor", "order", "order_by", "outputs",
+    "presorted", "report",
+)  # fmt: skip
 #: How the output of several nodes lies, as `explain` says it.
 ORDER_TEXTS = {
     "total": "        order tags restore the order of the output, over as many partitions as Spark sorts by",
@@ -198,6 +203,7 @@ def apply(
         what rows can't be compared by.
     """
     check_order(order)
+    check_known(options, OF_APPLY)
     plan, named = (pipeline.plan, ()) if outputs is None else pipeline._several(outputs)
     given = input_of(Pipeline.of(plan), df, order_by, merge_by)
     check_taken(given.pipeline.plan)
@@ -211,7 +217,13 @@ def apply(
     options = options | ({} if emit is None else {"emit": emit})
     told = _Told(report, progress, listen)
     layout = make_layout(
-        given.session, given.pipeline, nodes or 1, nodes_per_executor, given.frames, options, given.names
+        given.session,
+        given.pipeline,
+        1 if nodes is None else nodes,
+        nodes_per_executor,
+        given.frames,
+        options,
+        given.names,
     )
     rows = _applied(given, layout, workers, told, presorted, grouping, order, options)
     return rows if outputs is None else OutputFrames(rows, named)

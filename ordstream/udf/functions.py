@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, shown
 from ordstream.ground.types import to_storage
 from ordstream.udf.compiled_function import CompiledFunction, state_dtype
 
@@ -335,7 +335,8 @@ def interpret(
             raise ValueError(f"more than {fan_out} outputs for one tuple; declare a larger fan_out")
         if len(values) != len(output):
             raise ValueError(
-                f"expected {len(output)} values ({', '.join(output.names)}), got {len(values)}: {values!r}"
+                f"expected {len(output)} values ({', '.join(output.names)}), got {len(values)}: "
+                f"{shown(values)}"
             )
         for value, column in zip(values, output, strict=True):
             if value is None and not column.nullable:

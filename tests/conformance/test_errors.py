@@ -326,6 +326,32 @@ def test_a_row_that_python_cannot_show_is_still_an_operator_error(workers):
     assert caught.value.row["x"] == 0
 
 
+LONG = "x" * 1_000_000  # a mistake may hold all of a column
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "mistaken",
+    {
+        "a value": lambda p: p.map(lambda row: (LONG,), schema={"i": int}),
+        "no row": lambda p: p.map(lambda row: LONG, schema={"i": int}),
+        "too many": lambda p: p.map(lambda row: (1, LONG), schema={"i": int}),
+        "no rows": lambda p: p.flat_map(lambda row: LONG, schema={"i": int}),
+        "no bool": lambda p: p.filter(lambda row: LONG),
+        "emitted": lambda p: p.process(lambda row, state, emit: emit(LONG, 1), schema={"i": int}),
+        "returned": lambda p: p.process(lambda row, state, emit: LONG, schema={"i": int}),
+        "of a function": lambda p: p.map(lambda row: (int(LONG, 2),), schema={"i": int}),
+    }.values(),
+)
+def test_the_text_of_an_error_has_a_length(mistaken, workers):
+    """What a function gave by mistake is shown by its beginning, in a run and in run_serial."""
+    pipeline = mistaken(od.Pipeline(DATA.schema))
+    with pytest.raises(od.OperatorError, match="xxxx") as failed:
+        pipeline.run(DATA, workers=workers)
+    assert len(str(failed.value)) < 1_000
+    assert failed.value.reason == run_serial(pipeline, DATA).error.reason
+
+
 # ------------------------------------------------------------------------------------------------ ends
 
 

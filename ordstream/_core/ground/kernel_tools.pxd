@@ -36,7 +36,7 @@ cdef inline int owner_setup(KernelOwner owner, operator, int32_t kind) except -1
 cdef inline const char* failure_text(int32_t code) noexcept nogil:
     """One line for a FailureCode that built-in kernels raise. Static memory."""
     if code == FAIL_OVERFLOW:
-        return "a value is out of range for its integer type"
+        return "a value is out of range for its type"
     if code == FAIL_ZERO_DIVISION:
         return "integer division or modulo by zero"
     if code == FAIL_CAST:

@@ -29,7 +29,7 @@ import sysconfig
 from collections.abc import Iterable
 
 import numpy as np
-from ordstream.errors import Cancelled
+from ordstream.errors import Cancelled, shown
 
 CANCELLED = "the run was cancelled before its end"
 
@@ -170,7 +170,7 @@ cdef class FilterKernel(PythonKernel):
                     n += 1
                 elif answer is not None and answer is not False:
                     if not isinstance(answer, np.bool_):
-                        raise TypeError(f"expected a bool, got {type(answer).__name__} {answer!r}")
+                        raise TypeError(f"expected a bool, got {type(answer).__name__} {shown(answer)}")
                     if answer:
                         sel[n] = slot
                         n += 1
@@ -200,7 +200,7 @@ cdef class FlatKernel(PythonKernel):
                 if type(results) is not list and (
                         not isinstance(results, Iterable) or isinstance(results, (str, bytes, dict))):
                     raise TypeError(f"expected an iterable of tuples, got {type(results).__name__} "
-                                    f"{results!r}")
+                                    f"{shown(results)}")
                 for result in results:
                     # the function may be a generator without an end
                     stopped = is_cancelled(self.kernel.stop)
@@ -481,7 +481,7 @@ cdef class ProcessKernel(KernelOwner):
             result = self.fn(row, state, emit)
             if result is not None:
                 raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
-                                f"{result!r}")
+                                f"{shown(result)}")
             if self.timers is not None:
                 armed = self.timers.armed(<State> state, timer, c, slot)
             if not position:

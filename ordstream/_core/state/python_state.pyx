@@ -18,6 +18,7 @@ from ordstream._core.state.python_values cimport exception_set
 from ordstream._core.state.sorted_records cimport sorted_records
 
 import pyarrow.types as pat
+from ordstream.errors import shown
 from ordstream.ground.declared_state import restored_values, state_value, stored_values, zero_of
 from ordstream.ground.types import integer_range, is_list, is_string, storage_type
 
@@ -360,7 +361,7 @@ cdef class Callbacks:
                 result = callback(key, state, at if at else punctuation.time, emit)
             if result is not None:
                 raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
-                                f"{result!r}")
+                                f"{shown(result)}")
             self.save(bucket, user, state)
         except BaseException as error:
             out.n = start

@@ -20,6 +20,7 @@ from ordstream._core.state.wide_values cimport wide_array, wide_put, wide_value
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from ordstream.errors import shown
 from ordstream.ground.datetimes import counter, maker
 from ordstream.ground.types import (
     from_storage, is_counted, is_string, is_temporal, is_wide, physical_type, row_class, storage_array,
@@ -524,7 +525,7 @@ cdef class RowWriter:
             return tuple([result[name] for name in self.names])
         if not isinstance(result, (tuple, list)):
             raise TypeError(f"expected a tuple, list or dict with {list(self.names)}, got "
-                            f"{type(result).__name__} {result!r}")
+                            f"{type(result).__name__} {shown(result)}")
         if len(result) != self.ncols:
             raise self.wrong_count(result)
         return tuple(result)
@@ -532,7 +533,7 @@ cdef class RowWriter:
     def wrong_count(self, values):
         """The error for a row of another length."""
         return ValueError(f"expected {self.ncols} values ({', '.join(self.names)}), got {len(values)}: "
-                          f"{values!r}")
+                          f"{shown(values)}")
 
 
 cdef class KeyReader:

@@ -17,7 +17,7 @@ from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import names_beside
-from ordstream.node.settings import OF_STATE, make_settings
+from ordstream.node.settings import OF_STATE, check_known, make_settings
 from ordstream.node.snapshotting import seconds_of
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import compared_source_columns
@@ -44,6 +44,20 @@ from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery
 from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
 from ordstream.spark.streaming.stored_state import stored
 
+#: Options of `stream` beside those of one node.
+OF_STREAM = (
+    "balance",
+    "driver_rows",
+    "grouping",
+    "late",
+    "name",
+    "nodes",
+    "on_epoch",
+    "order_by",
+    "sink",
+    "slack",
+    "trigger",
+)
 #: Column by which our own sources say where a row stands in them.
 OFFSET = "_offset"
 #: The most rows that a micro-batch in the driver may have.
@@ -304,6 +318,7 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
     for name, why in refused.items():
         if options.get(name) is not None:
             raise PlanError(f"{name} can't be combined with a stream: {why}")
+    check_known(options, OF_STREAM)
     make_settings(dict(options))
     if nodes is not None and (type(nodes) is not int or not 1 <= nodes <= 1024):
         raise PlanError(f"nodes must be a whole number from 1 to 1024, got {nodes!r}")

@@ -74,6 +74,19 @@ def test_unknown_option_lists_the_known_ones():
         make_settings({"worker": 2})
 
 
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("process", "processes"), ("mergeby", "merge_by"), ("output", "outputs"), ("balanc", "balance")],
+)
+def test_an_option_of_pipelines_is_meant(given, meant):
+    """Those of several processes, sources and outputs are listed; what only fragments give is not."""
+    pipeline = od.Pipeline({"x": int})
+    for start in (pipeline.run, pipeline.stream):
+        with pytest.raises(od.PlanError, match=rf"options are .*Did you mean '{meant}'\?") as caught:
+            start([], **{given: 2})
+        assert "given_marks" not in str(caught.value)
+
+
 def test_marker_percentiles():
     assert make_settings({"marker_percentiles": (20, 80)}).marker_percentiles == (20, 80)
     for value in ((80, 20), (5, 5), (-1, 50), (50, 101)):
