@@ -206,7 +206,7 @@ class LiveNode:
         if kind in self._hears:
             if self._hears[kind]:
                 clock = SOURCE_MARKS if kind == TIME else REORDERED_MARKS
-                cast(PolledNode, self._operators).take_mark(TimeMark.at(self.merge.marks[0][1], clock))
+                self._operators.take_mark(TimeMark.at(self.merge.marks[0][1], clock))
             self.merge.pass_mark()
             return True
         if kind == MOVE and number not in self.shifts:

@@ -33,6 +33,7 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
 from ordstream.fragments.moving_route import MovingRoute
 from ordstream.fragments.polled_node import PolledNode
+from ordstream.fragments.time_marks import TimeMark
 from ordstream.ground.numbers import integers, mask
 from ordstream.operators.operator import Operator
 from ordstream.operators.row_clock import RowClock
@@ -75,9 +76,9 @@ class MeasuredNode(PolledNode):
         super().__init__(each or fragment, *given, **more)
         self._polled.times_cpu = True
 
-    def _next_rows(self) -> pa.RecordBatch:
+    def _next_rows(self) -> Any:
         rows = super()._next_rows()
-        if self._stream.workers:
+        if self._stream.workers or isinstance(rows, TimeMark):
             return rows
         if self._each:
             self._clock.on = self._chance.random() < BUDGET * self._work_s / CLOCK_S

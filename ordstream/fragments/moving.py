@@ -32,13 +32,16 @@ from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.mixed.table import Assignment
 from ordstream.errors import OperatorError
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.mark_kinds import REORDERED, TIME, kind_of
 from ordstream.fragments.measured_keys import MeasuredKeys, MeasuredNode, named_rows
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.moving_route import MovingRoute, changed_words
 from ordstream.fragments.node_state import NodeState, Parsed, States, key_columns
-from ordstream.fragments.polled_node import PolledNode
+from ordstream.fragments.polled_node import PolledNode, low_of
+from ordstream.fragments.time_marks import TimeMark
 from ordstream.ground.numbers import mask
 from ordstream.ground.ordertags import AT_END, tags_of
+from ordstream.plan.clock import REORDERED_MARKS, SOURCE_MARKS
 
 #: Bytes of rows that may be held, and of outputs that may wait for theirs: then nothing more is taken in.
 HELD_BYTES = 16 << 20
@@ -211,6 +214,7 @@ class MovingOperators:
         try:
             if self._move is None:
                 fed = self._feed()
+                _pass_marks(self._lane, self._main)
                 batch, did = self._main.poll()
                 if self._main.timed:
                     self._measured.took(self._main.timed)
@@ -234,8 +238,14 @@ class MovingOperators:
         if self._move is not None:
             self._move.waiting -= size
 
+    def take_mark(self, mark: TimeMark) -> None:
+        """As `PolledNode.take_mark`. Keys that are to come see it behind the rows that are held for them."""
+        kind = TIME if mark.clock == SOURCE_MARKS else REORDERED
+        for lane in self._lanes():
+            lane.mark(kind, mark.tag)
+
     def _tell_lane(self, lane: TagMerge) -> None:
-        lane.set_low(0, self._input.low)
+        lane.set_low(0, low_of(self._input))
         if self._input.cut is not None:
             lane.end(0, self._input.cut)
 
@@ -262,7 +272,7 @@ class MovingOperators:
             move.over[1] = True
             move.out.end(1, move.tag)
         elif not move.over[1]:
-            move.out.set_low(1, min(move.lane.low, AT_END + self._fragment.first.to_bytes(2, "big")))
+            move.out.set_low(1, min(low_of(move.lane), AT_END + self._fragment.first.to_bytes(2, "big")))
         if move.out.ready():
             batch = next(move.out)
             move.went(batch)
@@ -279,6 +289,7 @@ class MovingOperators:
         """One step of one of the two runs, whose outputs go to their merge."""
         if move.over[which]:
             return False
+        _pass_marks(lane, run)
         try:
             batch, did = run.poll()
         except StopIteration:
@@ -300,14 +311,14 @@ class MovingOperators:
 
     def _catching_up(self, move: _Arriving) -> bool:
         """The second run has nothing more to do: what both still have is finished first."""
-        return move.ready and not move.lane.ready()
+        return move.ready and not _waits(move.lane)
 
     def _absorbed(self, move: _Arriving) -> bool:
         """The first run takes the second one's state over, where both have done all that they got."""
         second = move.node
         if not move.ready or any(move.over) or self._input.cut is not None:
             return False
-        lanes_empty = not (self._lane.ready() or move.lane.ready() or move.out.ready())
+        lanes_empty = not (_waits(self._lane) or _waits(move.lane) or move.out.ready())
         if not lanes_empty or move.waiting or not (self._main.idle() and second.idle()):
             return False
         for operator in self._stateful():
@@ -335,7 +346,7 @@ class MovingOperators:
 
     def shift(self, shift: Shift, tag: bytes) -> bool:
         """At a marker: take part in a move. False: call again, behind `poll`."""
-        if self._move is not None or self._lane.ready() or not self._main.idle():
+        if self._move is not None or _waits(self._lane) or not self._main.idle():
             return False
         before, self._table = self._table, shift.after
         self._keys.switch(tag, shift.after)
@@ -422,7 +433,7 @@ class MovingOperators:
         behind `poll`: their state can be looked at when the rows in front are done.
         """
         idle = self._move is None
-        if idle and (self._lane.ready() or not self._main.idle()):
+        if idle and (_waits(self._lane) or not self._main.idle()):
             return None
         found = self._measured.report(
             interval, self._busy, self._table.table[0], self._state_rows if idle else None
@@ -445,7 +456,7 @@ class MovingOperators:
 
     def take_state(self) -> tuple[States, int] | None:
         """As `PolledNode.take_state`."""
-        if self._move is not None or self._lane.ready():
+        if self._move is not None or _waits(self._lane):
             return None
         return self._main.take_state()
 
@@ -473,6 +484,9 @@ class MovingOperators:
     def _of_second(self, name: str) -> list[Any]:
         return [getattr(run, name) for run in self._runs()[1:]]
 
+    def _lanes(self) -> list[TagMerge]:
+        return [self._lane, *([self._move.lane] if self._move is not None else [])]
+
     def _runs(self) -> list[PolledNode]:
         return [self._main, *([self._move.node] if self._move is not None else [])]
 
@@ -486,3 +500,16 @@ class MovingOperators:
         """As `PolledNode.close`."""
         for run in self._runs():
             run.close()
+
+
+def _waits(lane: TagMerge) -> bool:
+    """Rows or marks of the clock lie in a lane that its run could take."""
+    return lane.ready() or bool(lane.marks)
+
+
+def _pass_marks(lane: TagMerge, run: PolledNode) -> None:
+    """Hand marks of the clock on to a run that has all rows in front of them."""
+    while (number := lane.at_mark) is not None:
+        clock = SOURCE_MARKS if kind_of(number) == TIME else REORDERED_MARKS
+        run.take_mark(TimeMark.at(lane.marks[0][1], clock))
+        lane.pass_mark()

@@ -271,11 +271,17 @@ class PolledNode(FragmentNode):
             first = self._fitted[0]
             low = first.place if isinstance(first, TimeMark) else tags_of(first)[0].as_py()
         else:
-            low = min(self._merge.low, self._flushes)
-            if self._merge.marks:  # what it makes operators emit is not less than its place
-                number, tag = self._merge.marks[0]
-                low = min(low, place_of(tag) if kind_of(number) in (TIME, REORDERED) else tag)
+            low = min(low_of(self._merge), self._flushes)
         return max(self._sent, low)
+
+
+def low_of(merge: TagMerge) -> bytes:
+    """A tag that nothing which a merge still hands on, rows or marks, makes operators emit below."""
+    low = merge.low
+    if merge.marks:  # what it makes operators emit is not less than its place
+        number, tag = merge.marks[0]
+        low = min(low, place_of(tag) if kind_of(number) in (TIME, REORDERED) else tag)
+    return low
 
 
 def _begin(fragment: Fragment, states: States) -> Snapshot:

@@ -25,7 +25,7 @@ from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare
 from ordstream.fragments.shedding import check_sheds, shed_together
 from ordstream.fragments.source_blocks import Progress, SourceBlocks
-from ordstream.fragments.time_marks import refuse_moves, source_clock
+from ordstream.fragments.time_marks import source_clock
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE
 from ordstream.ground.arrow_memory import POOL
@@ -94,7 +94,6 @@ class ProcessStream(Reader):
 
             of_nodes["snapshots"] = True  # so that the state of a key can leave its node
             channel_bytes = channel_bytes or CHANNEL_BYTES
-        refuse_moves(tables, fragments, pipeline.plan, options.get("punctuate"))
         groupings = groupings_of(options, fragments, count)
         check_apart(tables, groupings)
         check_sheds(fragments, of_nodes, groupings, keeps_state="snapshots" in of_nodes)

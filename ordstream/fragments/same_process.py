@@ -21,7 +21,6 @@ from ordstream.fragments.process_stream import balancing_of, blocks_of, check_ap
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.shedding import check_sheds
 from ordstream.fragments.source_blocks import SourceBlocks
-from ordstream.fragments.time_marks import refuse_moves
 from ordstream.fragments.topology import Topology
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.result import Result
@@ -207,7 +206,6 @@ def run_here(
     balancing, tables = balancing_of(balance, cut, n, interval)
     if tables:
         of_nodes["snapshots"] = True
-    refuse_moves(tables, cut, pipeline.plan, options.get("punctuate"))
     groupings = groupings_of(options, cut, n)
     check_apart(tables, groupings)
     check_sheds(cut, of_nodes, groupings, keeps_state="snapshots" in of_nodes)

@@ -13,12 +13,11 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ordstream.errors import PlanError, SourceError
+from ordstream.errors import SourceError
 from ordstream.fragments.clock_times import ClockTimes
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.merging import Tags
@@ -61,6 +60,11 @@ class TimeMark(SourceMark):
         return cls(time, place_of(tag), clock=clock)
 
     @property
+    def tag(self) -> bytes:
+        """Its tag among the rows that arrive."""
+        return self.place + _bytes_of(self.time)
+
+    @property
     def cause(self) -> bytes:
         """Its place, whichever operators it goes to."""
         return self.place[:-POSITION_BYTES]
@@ -75,7 +79,11 @@ def mark_tag(serial: int, time: int, position: int, range_: int = 0) -> bytes:
 
 def placed_at(cause: bytes, time: int, position: int) -> bytes:
     """The tag of a mark with this cause (`TimeMark.cause`)."""
-    return cause + position.to_bytes(POSITION_BYTES, "big") + time.to_bytes(TIME_BYTES, "big", signed=True)
+    return cause + position.to_bytes(POSITION_BYTES, "big") + _bytes_of(time)
+
+
+def _bytes_of(time: int) -> bytes:
+    return time.to_bytes(TIME_BYTES, "big", signed=True)
 
 
 def place_of(tag: bytes) -> bytes:
@@ -164,15 +172,6 @@ def with_leaving_marks(fragments: Sequence[Fragment]) -> tuple[Fragment, ...]:
         ]))
         for fragment in fragments
     )  # fmt: skip
-
-
-def refuse_moves(tables: Any, fragments: Sequence[Fragment], plan: Plan, punctuate: Every | None) -> None:
-    """PlanError where keys would move between nodes that a clock's marks reach."""
-    if tables and (clock_of(plan, punctuate) is not None or any(map(marks_leave, fragments))):
-        raise PlanError(
-            "balance= moves keys while their rows come, and a mark of the clock has to find all keys in "
-            "their places: leave balance= out, or the windows and timers that a clock closes"
-        )
 
 
 class SourceClock:

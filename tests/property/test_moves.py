@@ -19,15 +19,14 @@ from property.compare import (
     options_over_nodes,
     outcome_of,
     run_reference,
+    same_error,
 )
 from random_moves import RandomMoves
 
-from ordstream.errors import OperatorError, PlanError
+from ordstream.errors import OperatorError, PlanError, SourceError
 from ordstream.fragments.balancing import movable
 from ordstream.fragments.fragmenting import fragments_of
 from ordstream.fragments.same_process import run_here
-from ordstream.fragments.time_marks import marks_leave
-from ordstream.plan.clock import clock_of
 
 LARGE = large(max_examples=max(8, settings.default.max_examples // 5))
 HOW = st.fixed_dictionaries(
@@ -42,29 +41,28 @@ HOW = st.fixed_dictionaries(
 
 def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
     pipeline = case.pipeline
-    assume(clock_of(pipeline.plan, None) is None and for_several_nodes(pipeline.plan))
+    assume(for_several_nodes(pipeline.plan))
     assume(all(one.can_snapshot for one in pipeline.plan.operators))
     fragments = fragments_of(pipeline.plan)
-    assume(not any(map(marks_leave, fragments)))  # refused
     try:
         keyed = movable(fragments, nodes)
     except PlanError:
         assume(False)
     seed = data.draw(st.integers(0, 1000))
     balance = {k: RandomMoves(seed + k, nodes) for k in keyed}
-    options = options_over_nodes(case) | {"punctuate": None}
+    options = options_over_nodes(case)
     table = as_table(case)
     how = {
         **how,
         "interval": max(how["interval"], len(table) // 12),
         "block_rows": blocks_for(case, how["block_rows"]),
     }
-    expected = run_reference(pipeline, table)
+    expected = run_reference(pipeline, table, options.get("punctuate"))
     cut = data.draw(st.none() | st.integers(0, len(table)))
     if operators := pipeline.plan.operators:
         cut = None if operators[-1].only_at_end else cut
     batches: list[pa.RecordBatch] = []
-    error, options = None, options | {"tags": True}
+    options = options | {"tags": True}
     try:
         if cut is None:
             batches = run_here(pipeline, table, nodes, options, balance=balance, **how).batches
@@ -74,11 +72,8 @@ def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
             )
             rest = pipeline.run(table.slice(cut), restore=first.snapshot, **options)
             batches = [*first.batches, *rest.batches]
-    except OperatorError as failure:
-        error = failure
-    if error is not None:
-        assert expected.error is not None
-        assert (error.operator, error.serial) == (expected.error.operator, expected.error.serial)
+    except (OperatorError, SourceError) as failure:
+        same_error(pipeline, expected.error, failure)
         return
     agree(pipeline, expected, outcome_of(pipeline, batches), reports=False)
 

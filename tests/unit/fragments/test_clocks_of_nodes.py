@@ -229,7 +229,8 @@ def test_processes():
         agree(made, expected, outcome_of(made, found.batches, report=found.report), reports=False)
 
 
-def test_what_is_refused():
-    behind = per_key(od.tumbling(7), source=reordered())
-    with pytest.raises(od.PlanError, match="a mark of the clock has to find all keys in their places"):
-        behind.run(drawn(), processes=2, balance=od.Mixed())
+def test_keys_move_beside_the_clock_of_reorder():
+    data, behind = drawn(jitter=6), per_key(od.tumbling(7), source=reordered())
+    expected = run_serial(behind, data)
+    found = behind.run(data, processes=2, balance=od.Mixed(), tags=True)
+    agree(behind, expected, outcome_of(behind, found.batches, report=found.report), reports=False)
