@@ -151,8 +151,9 @@ RIVALS: dict[str, dict[str, Callable[[pa.Table], Callable[[], Any]]]] = {
             )
         ),
         "duckdb": _duckdb(
-            f"select {COLUMNS}, epoch_ms(ts) - lag(epoch_ms(ts)) over w since, cents - lag(cents) over w "
-            "more from events window w as (partition by card order by row) order by row"
+            f"select {COLUMNS}, date_diff('millisecond', lag(ts) over w, ts) since, "
+            "cents - lag(cents) over w more from events "
+            "window w as (partition by card order by row) order by row"
         ),
     },
     "last_three": {

@@ -20,7 +20,6 @@ JOBS = (
     "fraud_rule",
     "enrichment",
     "two_sources",
-    "enrichment",
     "join_within",
 )
 

@@ -286,9 +286,10 @@ def test_another_punctuation_than_the_clock():
         pipeline.run(schema.empty_table(), punctuate=od.every("u", 3))
 
 
-def test_keys_that_move_do_without_a_clock():
-    with pytest.raises(od.PlanError, match="balance= moves keys while their rows come"):
-        per_key(od.tumbling(10)).run(rows((1, "a", 1)), processes=2, balance=od.Mixed())
+def test_keys_may_move_beside_a_clock():
+    pipeline, data = per_key(od.tumbling(10)), rows(*((t, "abcd"[t % 4], t) for t in range(200)))
+    moved = pipeline.run(data, processes=2, balance=od.Mixed(), tags=True)
+    assert moved.table.equals(pipeline.run(data, tags=True).table)
 
 
 def test_a_source_that_runs_backwards():
