@@ -48,6 +48,7 @@ from ordstream.errors import PlanError
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.types import is_list
 from ordstream.spark.executor import SERIAL, carried_name
+from ordstream.spark.file_key import PATH, file_key
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.order import OrderKey, order_keys
 from ordstream.spark.quiet import unlogged
@@ -141,7 +142,7 @@ class Carried:
         rows = frame.select(
             *(column.alias(name) for name, column in self.columns.items()),
             *(F.col(name) for name in further),
-            *(F.col(at).alias(name) for name, at in place.items()),
+            *(_place_column(frame, at).alias(name) for name, at in place.items()),
         )
         tied = [name for name in tied if name not in self.ordering and sortable(rows.schema[name].dataType)]
         return rows, [_directed(key) for key in (*self.keys, *map(SortKey, (*place, *tied)))]
@@ -339,7 +340,7 @@ def place_in_source(frame: DataFrame) -> dict[str, str]:
     """Names for, and expressions of, the file and the row within it, where the source has them."""
     if ROW in frame.columns:  # of several frames, each has told its own
         return {FILE: FILE, ROW: ROW}
-    place = {FILE: "_metadata.file_path", ROW: "_metadata.row_index"}
+    place = {FILE: PATH, ROW: "_metadata.row_index"}
     with unlogged():
         try:
             # asking for the schema makes Spark look them up
@@ -347,6 +348,11 @@ def place_in_source(frame: DataFrame) -> dict[str, str]:
         except AnalysisException:
             return {}
     return place
+
+
+def _place_column(frame: DataFrame, at: str) -> Column:
+    """One of `place_in_source` in a sort of a frame's rows among each other."""
+    return file_key(frame) if at == PATH else F.col(at)
 
 
 def sortable(kind: DataType) -> bool:

@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from spark_tools import rows_of
 
@@ -18,6 +19,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 from ordstream.spark import apply, node_function, shed_log, shed_rows
+from ordstream.spark.columns import carry
+from ordstream.spark.file_key import file_key
 
 pytestmark = pytest.mark.spark
 
@@ -311,6 +314,38 @@ def test_rows_of_one_partition_are_neither_moved_nor_sorted(spark):
     ]
     texts = [plan._jdf.queryExecution().executedPlan().toString() for plan in plans]
     assert [text.count("Sort") + text.count("Exchange") for text in texts] == [0, 0, 1]
+
+
+FILES = {
+    "one folder": ["b-2.parquet", "a.parquet", "b-10.parquet", "b.parquet"],
+    "numbered": [f"part-{n:05}-c000.parquet" for n in (10, 7, 0, 123)],
+    "one file": ["a.parquet"],
+    "several folders": ["d=2/a.parquet", "d=1/a.parquet", "d=1/b.parquet"],
+    "spelt in two ways": ["b c.parquet", "b%20a.parquet", "é.parquet", "a.parquet"],
+}
+
+
+@pytest.mark.parametrize("names", FILES.values(), ids=FILES)
+@pytest.mark.parametrize("order", ["total", "none"])
+def test_rows_that_tie_come_by_file_and_row(spark, tmp_path, names, order):
+    schema = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
+    for number, name in enumerate(names):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        found = pa.table(
+            [[n // 20 for n in range(60)], [100 * number - n for n in range(60)]], schema=schema
+        )
+        pq.write_table(found, path)
+    frame = spark.read.parquet(*(str(tmp_path / name) for name in names))
+    by_path = "file_path" in repr(file_key(carry(frame, schema, ["n"], ["ts"]).frame))
+    assert by_path == (names in (FILES["several folders"], FILES["spelt in two ways"]))
+    place = frame.select("ts", "_metadata.file_path", "_metadata.row_index", "n").collect()
+    wanted = [
+        row.n for row in sorted(place, key=lambda row: (row.ts, row.file_path.encode(), row.row_index))
+    ]
+    keyed = od.Pipeline(schema).with_columns(k=od.lit(0)).key_by("k").cum_count("place")
+    found = apply(keyed, frame, order_by="ts", nodes=2, order=order).collect()
+    assert [row.n for row in sorted(found, key=lambda row: row.place)] == wanted
 
 
 # -------------------------------------------------------------------------------- a streaming frame
