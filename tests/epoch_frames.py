@@ -11,6 +11,7 @@ from ordstream.spark.streaming import epoch_functions
 from ordstream.spark.streaming.epoch_functions import SUSPEND
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_runner import EpochRunner, output_schema
+from ordstream.spark.streaming.micro_batch import InOrder
 from ordstream.spark.streaming.row_order import in_order
 from ordstream.testing import run_serial
 
@@ -99,7 +100,7 @@ class Stream:
         )
 
     def epoch(self, table, end=SUSPEND, commit=True, **options):
-        frame = Frame(in_order(table.rename_columns(JOB.names), ["c0"]))
+        frame = InOrder(Frame(in_order(table.rename_columns(JOB.names), ["c0"])))
         last = self.log.last()
         made = self.runner(**options).epoch(frame, 0 if last is None else last.number + 1, last, "s", end)
         if commit:

@@ -15,6 +15,7 @@ import ordstream as od
 from ordstream.errors import PlanError, SourceError
 from ordstream.spark.streaming import epoch_runner
 from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.micro_batch import FETCHING_TASKS, MicroBatch, Sorting
 from ordstream.spark.streaming.row_order import unpacked
 from ordstream.testing import run_serial
 
@@ -186,6 +187,47 @@ def test_what_fails_in_the_driver_runs_in_a_task(spark, tmp_path, monkeypatch):
     # an error of the rows is the task's, in its words
     with pytest.raises(SourceError, match=r"row\(s\) of this micro-batch came too late: ts "):
         run(spark, folder, tmp_path / "late", driver_rows=1_000, slack=None)
+
+
+PLAIN = [name for name in SCHEMA.names if name != "few"]
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 9])
+@pytest.mark.parametrize("first", [*PLAIN, "few"])
+def test_rows_are_sorted_here_as_spark_sorts_them(elsewhere, first, partitions):
+    """By each type, and behind it by all others; lists, which Arrow does not compare, by Spark."""
+    table = rows(97).append_column("n", pa.array(range(97)))
+    table = table.set_column(
+        4, "weight", pa.array([[1.5, float("nan"), -0.0, None, 0.0][n % 5] for n in range(97)])
+    )
+    frame = elsewhere.createDataFrame(table).repartition(partitions)
+    keys = [first, *(name for name in PLAIN if name != first), "n"]
+    sorting = Sorting.of(frame, keys, table.schema.names, one_slot=False)
+    assert sorting.alike == (first != "few")
+    batch = MicroBatch(frame, sorting)
+    wanted = [row.n for row in batch.in_order().collect()]
+    found = pa.Table.from_batches(batch.fetched(97))
+    assert found["n"].to_pylist() == wanted
+    assert found.schema.names == table.schema.names
+    assert batch.fetched(96) is None
+
+
+def test_of_too_many_rows_few_are_fetched(spark, monkeypatch):
+    frame = spark.range(0, 10_000, 1, 50)
+    batch = MicroBatch(frame, Sorting.of(frame, ("id",), ("id",), one_slot=False))
+    taken = []
+    plain = type(frame)._collect_as_arrow
+
+    def collect(self):
+        taken.append(plain(self))
+        return taken[-1]
+
+    monkeypatch.setattr(type(frame), "_collect_as_arrow", collect)
+    assert batch.fetched(20) is None
+    assert sum(one.num_rows for one in taken[0]) <= FETCHING_TASKS * 21
+    assert batch.fetched(10_000)[0].column(0).to_pylist() == list(range(10_000))
+    nothing = MicroBatch(frame.where("id < 0"), batch.sorting)
+    assert nothing.fetched(5) == []
 
 
 def test_a_wrong_driver_rows_is_refused(spark, tmp_path):

@@ -55,7 +55,8 @@ from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
 from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock
 from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, map_of
-from ordstream.spark.streaming.on_driver import fetched, is_small, run_here
+from ordstream.spark.streaming.micro_batch import Rows
+from ordstream.spark.streaming.on_driver import is_small, run_here
 from ordstream.spark.streaming.spread import Spread
 
 _RESULT = StructType([StructField(RESULT, BinaryType())])
@@ -147,9 +148,9 @@ class EpochRunner:
     # ------------------------------------------------------------------------------------------ a batch
 
     def epoch(
-        self, rows: DataFrame, number: int, before: EpochManifest | None, spark_id: str, end: str = SUSPEND
+        self, rows: Rows, number: int, before: EpochManifest | None, spark_id: str, end: str = SUSPEND
     ) -> EpochManifest:
-        """Run an epoch over its rows, one partition in order; what must be committed.
+        """Run an epoch over its rows; what must be committed.
 
         Raises
         ------
@@ -163,7 +164,7 @@ class EpochRunner:
         ran = time.perf_counter() - began
         return mapped._manifest(begin, before, results, spark_id, ran)
 
-    def _mapped(self, rows: DataFrame, begin: Begin, fresh: bool) -> EpochRunner:
+    def _mapped(self, rows: Rows, begin: Begin, fresh: bool) -> EpochRunner:
         """With the maps by which rows go to nodes: those that were committed, as long as the number of nodes
         is the same, since no key can move; else given ones, what the first micro-batch's keys teach, or key
         groups.
@@ -185,7 +186,7 @@ class EpochRunner:
                 layout, one = Layout(self.nodes, 1, None, ""), {position: choice}
                 own = {"given_marks": self.clocked}  # a sample: no mark comes
                 job = Job(self.fragments, one, layout, (), (), 0, own, None, groupings=known)
-                learner, _ = job.learn_from(position + 1, self._with_all(rows))
+                learner, _ = job.learn_from(position + 1, self._with_all(rows.in_order()))
                 known[position + 1] = learner.build()
                 if choice.balancer is not None:
                     choice.balancer._learnt(choice.operator, learner)
@@ -262,12 +263,11 @@ class EpochRunner:
 
     # ------------------------------------------------------------------------------------------ the job
 
-    def _collect(
-        self, rows: DataFrame, begin: Begin, before: EpochManifest | None, arrival: Arrival
-    ) -> Results:
+    def _collect(self, given: Rows, begin: Begin, before: EpochManifest | None, arrival: Arrival) -> Results:
         output = output_schema(self.pipeline)
         if not self.fragments:
-            return self._whole(rows, begin, before, arrival, output)
+            return self._whole(given, begin, before, arrival, output)
+        rows = given.in_order()
         for number, fragment in self._stages():
             part, schema = self._part(number, fragment, begin)
             first = number == self._first
@@ -287,7 +287,7 @@ class EpochRunner:
 
     def _whole(
         self,
-        rows: DataFrame,
+        rows: Rows,
         begin: Begin,
         before: EpochManifest | None,
         arrival: Arrival,
@@ -302,12 +302,12 @@ class EpochRunner:
         failed: Exception | None = None
         if begin.end == SUSPEND and is_small(None if before is None else before.input, self.driver_rows):
             try:
-                batches = fetched(rows, self.driver_rows)
+                batches = rows.fetched(self.driver_rows)
                 if batches is not None:
                     return run_here(function, batches)
             except Exception as error:
                 failed = error
-        results = _read(rows.mapInArrow(function, _RESULT))
+        results = _read(rows.in_order().mapInArrow(function, _RESULT))
         if failed is not None:  # else the job's own error says it
             warnings.warn(
                 f"epoch {begin.number} failed in the driver ({failed!r:.200}) and not as a Spark task, "

@@ -1,7 +1,7 @@
 """A small micro-batch in the driver's process, without a Python worker.
 
-Spark sorts the rows as for a task, and the driver fetches them. The same function then runs on them, on a
-copy of the pipeline as a worker would have it: files, results and manifest are those of a task.
+The driver fetches the rows and sorts them as Spark would. The same function then runs on them, on a copy of
+the pipeline as a worker would have it: files, results and manifest are those of a task.
 """
 
 from __future__ import annotations
@@ -13,20 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame
 
 from ordstream.spark.streaming.epoch_functions import WholeFunction
 from ordstream.spark.streaming.epoch_manifest import Said
 from ordstream.spark.streaming.epoch_marks import RESULT
-
-
-def fetched(rows: DataFrame, most: int) -> list[pa.RecordBatch] | None:
-    """The rows of one partition, in its order and in the types that a task gets; None: they are more than
-    `most`, of which no more were fetched.
-    """
-    # not toArrow, which gives times another time zone than tasks see
-    batches: list[pa.RecordBatch] = rows.limit(most + 1)._collect_as_arrow()  # type: ignore[operator]
-    return batches if sum(batch.num_rows for batch in batches) <= most else None
 
 
 def run_here(function: WholeFunction, batches: list[pa.RecordBatch]) -> list[dict[str, Any]]:

@@ -11,14 +11,12 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ordstream import errors
@@ -28,6 +26,7 @@ from ordstream.spark.streaming.balancing import figures
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, EpochManifest
 from ordstream.spark.streaming.epoch_runner import EpochRunner, OnEpoch
+from ordstream.spark.streaming.micro_batch import MicroBatch, Sorting
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo
 
 #: Epochs whose figures a query keeps.
@@ -105,20 +104,14 @@ class Batches:
 
     Attributes
     ----------
-    keys : tuple of str
-        Columns by which Spark sorts a batch.
-    columns : tuple of str
-        Columns of a batch that go to the tasks.
-    one_slot : bool
-        This Spark runs one task at a time.
+    sorting : Sorting
+        What puts a batch into order.
     """
 
     log: EpochLog
     runner: EpochRunner
     delivery: Delivery
-    keys: tuple[str, ...]
-    columns: tuple[str, ...]
-    one_slot: bool
+    sorting: Sorting
     last: EpochManifest | None
     on_epoch: OnEpoch | None
     failure: BaseException | None = None
@@ -161,7 +154,7 @@ class Batches:
                 f"od.spark.rewind({str(self.log.folder)!r}, to={newest}), or begin anew with another "
                 "checkpoint"
             )
-        manifest = self.runner.epoch(self.in_order(batch), number, self.last, self.spark_id)
+        manifest = self.runner.epoch(MicroBatch(batch, self.sorting), number, self.last, self.spark_id)
         ready = time.perf_counter()
         self.log.publish(manifest)
         self.last = self.log.read(number)
@@ -171,24 +164,6 @@ class Batches:
         self.log.collect(number, outputs=not self.cleaned)
         self.cleaned = True
         self._tell(self.last, committed - ready, delivered - committed, time.perf_counter() - began)
-
-    def in_order(self, batch: DataFrame) -> DataFrame:
-        """The batch in one partition, sorted. A shuffle is made only where several tasks read it at a
-        time.
-        """
-        if self.one_slot:
-            rows = batch.coalesce(1)
-        else:
-            rows = batch if _partitions(batch) == 1 else batch.repartition(1)
-        by, columns = self._spelt
-        return (rows.sortWithinPartitions(*by) if by else rows).select(*columns)
-
-    @cached_property
-    def _spelt(self) -> tuple[list[Column], list[Column]]:
-        """What batches are sorted by, and what is read of them: made once, since each takes ten calls into
-        Java.
-        """
-        return [F.col(one).asc_nulls_first() for one in self.keys], [F.col(one) for one in self.columns]
 
     def _check_query(self) -> None:
         """Spark's own query, whose id is in its checkpoint, must be the one that began."""
@@ -210,7 +185,7 @@ class Batches:
     def _check_same(self, batch: DataFrame, number: int) -> None:
         """Spark gives a committed batch again, since its own commit is missing: it must be the same."""
         committed = self.log.read(number)
-        found = self.runner.digest(self.in_order(batch))
+        found = self.runner.digest(MicroBatch(batch, self.sorting).in_order())
         if dict(found) != dict(committed.input):
             raise CheckpointError(
                 f"Spark gives micro-batch {number} again, with {found['rows']:,} rows that are not the "
@@ -357,16 +332,6 @@ def _told_by_task(error: BaseException) -> BaseException:
     kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
     plain = isinstance(kind, type) and issubclass(kind, SourceError | SchemaError | CheckpointError)
     return cast(Any, kind)(text) if plain else OrdstreamError(text)
-
-
-def _partitions(batch: DataFrame) -> int:
-    """Of a micro-batch, which Spark hands over as rows that lie in partitions; 0: not known. Nothing is
-    planned for it, as `toRdd` of the query would be.
-    """
-    try:
-        return int(cast(Any, batch)._jdf.queryExecution().logical().rdd().getNumPartitions())
-    except Exception:  # another version of Spark
-        return 0
 
 
 @contextlib.contextmanager

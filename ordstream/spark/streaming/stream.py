@@ -40,6 +40,7 @@ from ordstream.spark.streaming.epoch_runner import (
     output_schema,
     read_columns,
 )
+from ordstream.spark.streaming.micro_batch import InOrder, Sorting
 from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery
 from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
 from ordstream.spark.streaming.stored_state import stored
@@ -188,8 +189,8 @@ def stream(
     sinks = _sinks(sink)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
     delivery.open(last)
-    spark = df.sparkSession
-    batches = Batches(log, runner, delivery, keys, tuple(carried.columns), slots(spark) == 1, last, on_epoch)
+    sorting = Sorting.of(prepared, keys, tuple(carried.columns), slots(df.sparkSession) == 1)
+    batches = Batches(log, runner, delivery, sorting, last, on_epoch)
     writer = prepared.writeStream.foreachBatch(batches).option("checkpointLocation", str(log.folder / SPARK))
     if name is not None:
         writer = writer.queryName(name)
@@ -275,7 +276,9 @@ def finish(
             given["options"],
         )
         number = 0 if last is None else last.number + 1
-        manifest = runner.epoch(nothing(session), number, last, "" if last is None else last.spark, FINISH)
+        manifest = runner.epoch(
+            InOrder(nothing(session)), number, last, "" if last is None else last.spark, FINISH
+        )
         log.publish(manifest)
         delivery.deliver(log.read(number))
         log.collect(number)

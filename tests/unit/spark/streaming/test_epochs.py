@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 from epoch_frames import JOB, SCHEMA, Frame, Stream, answer, rows
 
 from ordstream.spark.streaming.epoch_functions import FINISH
+from ordstream.spark.streaming.micro_batch import InOrder
 
 pytestmark = pytest.mark.usefixtures("tasks")
 
@@ -99,5 +100,6 @@ def test_a_result_that_is_missing_or_a_file_that_is_not_there_is_no_commit(tmp_p
     with pytest.raises(CheckpointError, match="the driver does not see it"):
         stream.epoch(table, nodes=1)
     assert stream.log.last() is None
+    wrong = InOrder(Frame(table.rename_columns(JOB.names).slice(0, 9).take([3, 0])))
     with pytest.raises(SourceError, match="comes before"):
-        stream.runner().epoch(Frame(table.rename_columns(JOB.names).slice(0, 9).take([3, 0])), 0, None, "s")
+        stream.runner().epoch(wrong, 0, None, "s")
