@@ -195,7 +195,7 @@ class SourceClock:
         told = clock_of(plan, punctuate)
         assert told is not None
         clock, self._period = told
-        self._times, self._needed_by = ClockTimes(clock, plan.source), clock_needed_by(plan)
+        self._times, self._needed_by = ClockTimes(clock, plan.source), clock_needed_by(plan, punctuate)
         self.latest = latest
 
     def take(

@@ -12,7 +12,7 @@ from ordstream._core.state.keyed_state import KeySpecOwner
 from ordstream.node.core_options import CoreOperator
 from ordstream.node.settings import Settings
 from ordstream.operators.shed import log_of
-from ordstream.plan.clock import marks_of
+from ordstream.plan.clock import in_run, marks_of
 from ordstream.plan.physical import PhysicalPlan
 
 
@@ -62,7 +62,7 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
         made.chain.append(CoreOperator(name, "SL", IdentityKernel(source), None, 0, None, parallelism))
     places: list[int] = []  # of the plan's operators in the chain
     for position, one in enumerate(physical.operators):
-        operator = one.operator
+        operator = in_run(one.operator, settings.punctuate)
         kernel = made.kernels[operator.name] = operator.kernel()
         if operator.rejects:
             made.rejecting.add(operator.name)

@@ -405,7 +405,13 @@ class Stream(Reader):
         self._all_taken = not self._core.stopped
         names = [one.name for one in self._made.chain]
         self._failure = failure(
-            self._core, self._feeder.error, names, self._plan, self._source_schema, self._complete
+            self._core,
+            self._feeder.error,
+            names,
+            self._plan,
+            self._source_schema,
+            self._complete,
+            self._settings.punctuate,
         )
         if self._snapshots is not None:
             self._snapshots.end()

@@ -16,6 +16,7 @@ from ordstream.ground.ordercheck import runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type, storage_values
 from ordstream.ground.user_code import place_of
 from ordstream.operators.operator import Operator
+from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import clock_needed_by, with_clock_column
 from ordstream.plan.plan import SOURCE, Plan
 
@@ -39,6 +40,7 @@ def failure(
     plan: Plan,
     source: pa.Schema,
     complete: Callable[[dict[str, Any], int, int], dict[str, Any]],
+    punctuate: Every | None,
 ) -> BaseException | None:
     """What ended a core run before its end; None after a whole one.
 
@@ -54,6 +56,8 @@ def failure(
         Of the source as the core has it.
     complete : callable
         (row, position of the operator, serial) -> the row with the columns that were never imported.
+    punctuate : Every or None
+        What the run was told.
     """
     found = core.failure()
     if found is None:
@@ -73,7 +77,7 @@ def failure(
         error.__cause__ = OverflowError(message)
         return error
     if index < 0 and code == EARLIER:
-        text = backwards(message, with_clock_column(plan, source), clock_needed_by(plan))
+        text = backwards(message, with_clock_column(plan, source), clock_needed_by(plan, punctuate))
         error = SourceError(f"tuple {serial} of the source: {text}")
     elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):

@@ -118,8 +118,8 @@ def clock_name(clock: int | ComputedClock, source: pa.Schema) -> str:
 def clock_at(before: Sequence[Operator], index: int) -> Clock | None:
     """The clock as an operator sees it: what a column of the tuples that arrive is, if that is a clock.
 
-    The first operator of a pipeline that wants the clock of the run chooses it; each tuple of the source
-    moves it, also one that a filter drops.
+    The first operator of a pipeline that wants the clock of the run chooses it, one that yields it if there
+    is no other; each tuple of the source moves it, also one that a filter drops.
 
     Parameters
     ----------
@@ -156,8 +156,8 @@ def clock_at(before: Sequence[Operator], index: int) -> Clock | None:
 
 
 def _wanted(operator: Operator) -> Clock | None:
-    """The clock of the run that an operator wants."""
-    wanted = operator.clock_wanted()
+    """The clock of the run that an operator wants, and does not yield."""
+    wanted = None if operator.yields_clock else operator.clock_wanted()
     return None if wanted is None or isinstance(wanted[0], ReorderedClock) else wanted[0]
 
 

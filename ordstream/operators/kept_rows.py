@@ -18,6 +18,7 @@ from ordstream.errors import PlanError
 from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import nonempty, positive_int
+from ordstream.operators.clocks import Clock, clock_at, clock_text
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, Step
@@ -250,10 +251,45 @@ class LeadReference(KeptReference):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DeduplicateFirst(KeptRows):
-    """Output: a row, unless one of its key was given less than a span before."""
+class Deduplicate(KeptRows):
+    """What both have.
+
+    Attributes
+    ----------
+    clock : Clock or None
+        The clock that ends spans, at the multiples of their length; None: marks that the run was told to
+        make do, all of them.
+    """
 
     op: ClassVar[str] = "deduplicate"
+    yields_clock: ClassVar[bool] = True
+
+    clock: Clock | None = None
+
+    @property
+    def period(self) -> int | None:
+        """At whose multiples it looks at its clock; None: at every mark."""
+        return None if self.clock is None or self.within is None else max(self.within, 1)
+
+    def clock_wanted(self) -> tuple[Clock, int] | None:
+        return None if self.clock is None or self.period is None else (self.clock, self.period)
+
+    def with_clock(self, clock: Clock | None) -> Self:
+        return self.changed(clock=clock)
+
+    def own_notes(self) -> list[str]:
+        if self.time is None:
+            return []
+        if self.clock is None:
+            return [f"{self.input.names[self.time]!r} is not the clock: spans end at their key's next row, "
+                    "or by punctuate="]  # fmt: skip
+        return [f"spans end by {clock_text(self.clock)}, at multiples of {self.period}"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DeduplicateFirst(Deduplicate):
+    """Output: a row, unless one of its key was given less than a span before."""
+
     mode: ClassVar[str] = "first"
 
     def reference(self) -> SerialOperator:
@@ -273,10 +309,9 @@ class DeduplicateFirst(KeptRows):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DeduplicateLast(KeptRows):
+class DeduplicateLast(Deduplicate):
     """Output: the last row of those that lie in a span, or of all."""
 
-    op: ClassVar[str] = "deduplicate"
     mode: ClassVar[str] = "last"
 
     def reference(self) -> SerialOperator:
@@ -320,7 +355,8 @@ def bind_deduplicate(
         if span < 0:
             raise PlanError(f"{site.name}: within must be at least 0, got {within!r}")
     kind = DeduplicateFirst if keep == "first" else DeduplicateLast
-    return kind(**site.fields(site.schema), time=index, within=span)
+    clock = None if index is None else clock_at(site.before, index)
+    return kind(**site.fields(site.schema), time=index, within=span, clock=clock)
 
 
 class _Spans(Keyed):
@@ -341,9 +377,11 @@ class _Spans(Keyed):
         return now is not None and now - state[0] > self.operator.within
 
     def over_at(self, time: int) -> list[Any]:
-        """Keys whose spans lie before a time, by start, then key."""
+        """Keys whose spans lie before a mark, by start, then key."""
         if self.operator.within is None:
             return []
+        period = self.operator.period or 1
+        time = time // period * period
         return sorted((k for k, s in self.states.items() if self.is_over(s, time)),
                       key=lambda k: (self.states[k][0], k))  # fmt: skip
 

@@ -149,6 +149,8 @@ class Operator:
     sheds: ClassVar[bool] = False
     #: A tuple's time is not later than the clock's when it leaves, nor earlier than a mark before it.
     keeps_time: ClassVar[bool] = True
+    #: Goes without the clock that it wants where other operators, or the run, want another.
+    yields_clock: ClassVar[bool] = False
     #: Looks at tuples' serials, which are those of the source in a run of one node only.
     reads_serial: ClassVar[bool] = False
     #: May have several outputs for one tuple by itself, without a state.

@@ -517,13 +517,14 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
             Only tuples that come at most so long after the first of them are duplicates; the next one begins
             anew. In the unit of `time`, at least 0.
         keep : "first" or "last"
-            "first": at once. "last": when a tuple with equal columns, or a time punctuation, shows that none
-            can follow, with its order tag, and at the end of the stream by ascending `by`; without `within`
-            at the end only.
+            "first": at once. "last": when a tuple with equal columns, or a mark of the clock, shows that
+            none can follow, with its order tag, and at the end of the stream by ascending `by`; without
+            `within` at the end only.
         time : str
             The time column of `within`: an integer, timestamp or date, ascending among equal tuples; null is
-            an error at that row, and so is a time before that of the tuple before. A time punctuation
-            forgets tuples whose time is over.
+            an error at that row, and so is a time before that of the tuple before. Where it is the clock of
+            the run (docs/ordering.md) it must ascend along the source, whose marks at multiples of `within`,
+            or those of `punctuate=`, end spans: such tuples are forgotten.
         """
         columns = self.schema.names if by is None else [by] if isinstance(by, str | Expr) else list(by)
         site = self._site("deduplicate", name, on_error)

@@ -46,7 +46,7 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int | ComputedClock, 
         As `Every.bind`.
     """
     given = None if punctuate is None else punctuate.bind(plan.source)
-    wanted = _wanted(with_clocks(plan))
+    wanted = _wanted(with_clocks(plan), yielding=given is None)
     names = plan.source.names
     if given is not None and wanted and given[0] != wanted[0][0]:
         raise PlanError(
@@ -63,9 +63,12 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int | ComputedClock, 
     return (told[0][0], math.gcd(*(period for _, period in told))) if told else None
 
 
-def _wanted(plan: Plan) -> list[tuple[int | ComputedClock, int]]:
-    """(clock, period) of all operators that want a clock that the source moves."""
-    found = [one for operator in plan.operators if (one := operator.clock_wanted()) is not None]
+def _wanted(plan: Plan, yielding: bool) -> list[tuple[int | ComputedClock, int]]:
+    """(clock, period) of all operators that want a clock that the source moves; of those that yield it only
+    where `yielding`.
+    """
+    operators = [one for one in plan.operators if yielding or not one.yields_clock]
+    found = [one for operator in operators if (one := operator.clock_wanted()) is not None]
     return [(clock, period) for clock, period in found if not isinstance(clock, ReorderedClock)]
 
 
@@ -78,7 +81,9 @@ def clock_columns(clock: tuple[int | ComputedClock, int] | None) -> tuple[int, .
 
 def with_clock_column(plan: Plan, source: pa.Schema) -> pa.Schema:
     """A schema of the source, and behind it the clock if that is computed."""
-    computed = next((clock for clock, _ in _wanted(plan) if isinstance(clock, ComputedClock)), None)
+    computed = next(
+        (clock for clock, _ in _wanted(with_clocks(plan), True) if isinstance(clock, ComputedClock)), None
+    )
     return source if computed is None else source.append(computed.field)
 
 
@@ -97,10 +102,10 @@ def reordered_elsewhere(plan: Plan) -> dict[str, int]:
 
 def with_clocks(plan: Plan) -> Plan:
     """The plan whose operators know of the clocks of one run: those that move one make the marks that are
-    wanted of it, and where several want different clocks of the source, those whose clock is computed go
-    without.
+    wanted of it, and where several want different clocks of the source, those that yield theirs go without,
+    then those whose clock is computed.
     """
-    wanted = [clock for clock, _ in _wanted(plan)]
+    wanted = [clock for clock, _ in _wanted(plan, yielding=False) or _wanted(plan, yielding=True)]
     chosen = next((clock for clock in wanted if isinstance(clock, int)), wanted[0] if wanted else None)
     operators = [_with_clock(operator, chosen) for operator in plan.operators]
     periods: dict[str, list[int]] = {}
@@ -118,15 +123,26 @@ def with_clocks(plan: Plan) -> Plan:
 
 def _with_clock(operator: Operator, chosen: int | ComputedClock | None) -> Operator:
     one = operator.clock_wanted()
-    lost = one is not None and isinstance(one[0], ComputedClock) and one[0] != chosen
-    return operator.with_clock(None) if lost else operator
+    if one is None or isinstance(one[0], ReorderedClock) or one[0] == chosen:
+        return operator
+    goes_without = operator.yields_clock or isinstance(one[0], ComputedClock)
+    return operator.with_clock(None) if goes_without else operator
 
 
-def clock_needed_by(plan: Plan) -> str:
+def in_run(operator: Operator, punctuate: Every | None) -> Operator:
+    """The operator as one run has it: time punctuations that the run was told to make replace those that it
+    wants of the source's clock, if it yields that.
+    """
+    one = operator.clock_wanted() if operator.yields_clock and punctuate is not None else None
+    return operator if one is None or isinstance(one[0], ReorderedClock) else operator.with_clock(None)
+
+
+def clock_needed_by(plan: Plan, punctuate: Every | None) -> str:
     """Who needs the clock, for the error where the source runs backwards."""
+    operators = [in_run(operator, punctuate) for operator in with_clocks(plan).operators]
     windows = [
         operator.name
-        for operator in with_clocks(plan).operators
+        for operator in operators
         if (one := operator.clock_wanted()) is not None and not isinstance(one[0], ReorderedClock)
     ]
     return f"the clock of {', '.join(map(repr, windows))}" if windows else PUNCTUATE

@@ -128,7 +128,8 @@ def _clock(plans: tuple[Plan, Plan], at: tuple[int, int]) -> int | ComputedClock
     wanted = [
         (source, one[0])
         for plan, (source,) in zip(plans, sources, strict=True)
-        for operator in plan.operators if (one := operator.clock_wanted()) is not None
+        for operator in plan.operators
+        if not operator.yields_clock and (one := operator.clock_wanted()) is not None
     ]  # fmt: skip
     if isinstance(left, int) and isinstance(right, int):
         names = {source.schema.names[clock] for (source,), clock in zip(sources, (left, right), strict=True)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from ordstream.operators.clocks import Clock, ReorderedClock
-from ordstream.operators.operator import Operator
 from ordstream.plan.plan import SOURCE, Plan
 
 
@@ -42,6 +41,7 @@ class Joined:
 
     keeps_time = True
     sheds = False
+    yields_clock = False
 
     def __init__(self, plan: Plan, position: int) -> None:
         self._plan, self._position = plan, position
@@ -78,8 +78,8 @@ class Joined:
         return None if found is None else found[1]
 
     def clock_wanted(self) -> tuple[Clock, int] | None:
-        """As the first operator in front that wants a clock of the run."""
-        operators: tuple[Operator, ...] = self._plan.operators[: self._position]
+        """As the first operator in front that wants a clock of the run, and does not yield it."""
+        operators = (one for one in self._plan.operators[: self._position] if not one.yields_clock)
         wanted = (one for operator in operators if (one := operator.clock_wanted()) is not None)
         return next((one for one in wanted if not isinstance(one[0], ReorderedClock)), None)
 

@@ -23,7 +23,7 @@ from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
 from ordstream.ground.user_code import place_of
 from ordstream.operators.clocks import ComputedClock
-from ordstream.plan.clock import SOURCE_MARKS, clock_needed_by, clock_of, marks_of
+from ordstream.plan.clock import SOURCE_MARKS, clock_needed_by, clock_of, in_run, marks_of
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.physical import physical
@@ -220,7 +220,7 @@ def _begun(written: Plan, plan: Plan, punctuation: Every | None, after: SerialRe
     """A new run, or a suspended one that goes on."""
     if after is None:
         told = clock_of(plan, punctuation)
-        clock = None if told is None else _Clock(plan.source, *told, clock_needed_by(plan))
+        clock = None if told is None else _Clock(plan.source, *told, clock_needed_by(plan, punctuation))
         return _SerialRun(written, plan, clock, punctuation)
     run, after._run = after._run, None
     if run is None:
@@ -236,7 +236,7 @@ class _SerialRun:
 
     def __init__(self, written: Plan, plan: Plan, clock: _Clock | None, punctuation: Every | None) -> None:
         self.written, self.plan, self.clock = written, plan, clock
-        self.operators = [operator.reference() for operator in plan.operators]
+        self.operators = [in_run(operator, punctuation).reference() for operator in plan.operators]
         self.marks_of = [marks_of(plan, position, punctuation) for position in range(len(plan.operators))]
         self.graph: SerialGraph | None = None
         if plan.is_graph:

@@ -113,7 +113,7 @@ def find(
         raise PlanError(why)
     find_times = finder(plan, told)
     rows = numbered(carried, presorted, 1).select(*find_times.names, SERIAL)
-    return marks_of(plan, told, rows.mapInArrow(find_times, _FOUND).toArrow())
+    return marks_of(plan, told, rows.mapInArrow(find_times, _FOUND).toArrow(), punctuate)
 
 
 def finder(plan: Plan, told: tuple[int | ComputedClock, int]) -> MarkTimes:
@@ -125,7 +125,9 @@ def finder(plan: Plan, told: tuple[int | ComputedClock, int]) -> MarkTimes:
     return MarkTimes(fields, tuple(map(carried_name, columns)), alone, period)
 
 
-def marks_of(plan: Plan, told: tuple[int | ComputedClock, int], found: pa.Table) -> Marks:
+def marks_of(
+    plan: Plan, told: tuple[int | ComputedClock, int], found: pa.Table, punctuate: Every | None = None
+) -> Marks:
     """The marks of what `finder` has found in all partitions. SourceError: the clock runs backwards."""
     clock, period = told
     field = plan.source.field(clock) if isinstance(clock, int) else clock.field
@@ -137,7 +139,7 @@ def marks_of(plan: Plan, told: tuple[int | ComputedClock, int], found: pa.Table)
     falls = np.flatnonzero(times < befores)
     if len(falls):
         at = int(falls[0])
-        text = runs_backwards(field, int(times[at]), int(befores[at]), clock_needed_by(plan))
+        text = runs_backwards(field, int(times[at]), int(befores[at]), clock_needed_by(plan, punctuate))
         raise SourceError(f"tuple {int(serials[at]) + 1} of the source: {text}")
     periods = times // period
     new = np.flatnonzero(periods[1:] != periods[:-1]) + 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from property import strategies as s
 from property.compare import large
 from property.drawn_states import KEYS, SCHEMA, tables
-from property.moved_state import goes_on_anywhere, removed_keys_never_came
+from property.moved_state import goes_on_anywhere, removed_keys_never_came, without_clock
 from property.test_run_serial import check
 from property.test_snapshots import check_cut
 from state_runs import Segment
@@ -67,9 +67,8 @@ def keeping(draw: Any, built: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
         return getattr(keyed, kind)(n, name="kept")
     span = draw(st.sampled_from([None, 0, 2]))
     time = None if span is None else "y"
-    return built.deduplicate(
-        key or ("i",), span, keep=kind, time=time, on_error="skip", name="kept"
-    )  # y does not ascend: rows are skipped
+    kept = built.deduplicate(key or ("i",), span, keep=kind, time=time, on_error="skip", name="kept")
+    return without_clock(kept)  # y does not ascend: rows are skipped
 
 
 @settings(max_examples=20, deadline=None)

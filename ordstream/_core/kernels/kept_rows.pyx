@@ -39,6 +39,7 @@ from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_record, keyed_state,
 )
 from ordstream._core.state.lent_rows cimport LentRows, expect_lent, is_lent, lent_settle, show_kept
+from ordstream._core.state.marks cimport own_mark
 from ordstream._core.state.row_queue cimport RowSpecOwner, is_null
 from ordstream._core.state.state_columns cimport put_valid, word_of
 from ordstream._core.state.state_rows cimport owner_state
@@ -298,11 +299,15 @@ cdef int kept_time(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Ch
     """Give what no row from a time on can change, and forget its keys (with `within` there always is a key).
     0, or -1: no memory."""
     cdef KeyedState* keyed = &b.base.keyed
-    cdef uint64_t time = <uint64_t> punctuation.time ^ <uint64_t> 1 << 63
-    cdef uint64_t before = due_before(time, <uint64_t> x.within)
+    cdef int64_t mark = punctuation.time
+    cdef uint64_t before
     cdef int64_t keys = keyed.count
-    cdef int64_t n = keys_due(&b.deadlines, w, keyed, x, start_of, before)
+    cdef int64_t n
     cdef int64_t i
+    if not own_mark(x.period, &mark):
+        return 0
+    before = due_before(<uint64_t> mark ^ <uint64_t> 1 << 63, <uint64_t> x.within)
+    n = keys_due(&b.deadlines, w, keyed, x, start_of, before)
     if n < 0:
         return -1
     for i in range(n):
@@ -359,7 +364,8 @@ cdef class KeptRowsKernel(KernelOwner):
     Parameters
     ----------
     operator : Operator
-        With `key`; with `time` and `within` where it has a span.
+        With `key`; with `time` and `within` where it has a span, and `period` if it looks at its multiples
+        only.
     mode : str
     n : int
         Most rows that a key keeps.
@@ -405,6 +411,7 @@ cdef class KeptRowsKernel(KernelOwner):
             x.time = operator.time
             x.time_type = layout.layout.type[x.time]
             x.within = span
+            x.period = getattr(operator, "period", None) or 1
         for j in range(x.ninput):
             if layout.layout.type[j] in (PT_VIEW, PT_LIST) and x.mode in (LAG, LEAD):
                 self.kernel.keeps_views = 1

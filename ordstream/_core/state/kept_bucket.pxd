@@ -39,6 +39,7 @@ cdef struct KeptContext:
     int32_t time           # input column; -1: no `within`
     int32_t time_type
     int64_t within
+    int64_t period         # of the marks that it looks at: 1 for all
 
 cdef void drop_rows(Kernel* k, void* bucket, char* state) noexcept nogil
 cdef void* kept_new(Kernel* k, int32_t bucket) noexcept nogil

@@ -96,6 +96,65 @@ def test_a_time_punctuation_settles_what_no_row_can_change():
     checked(forgets, data, punctuate=od.every("t", 20))
 
 
+def test_the_clock_settles_spans_at_the_multiples_of_their_length():
+    """Of the span from 0 the mark 40 is the first multiple of 15 behind 15; punctuate= shows its own."""
+    data = pa.table({"k": [2, 1, 3, 3, 3], "t": [0, 0, 20, 40, 60], "v": list("abcde")})
+    pipeline = od.Pipeline(data.schema).deduplicate("k", 15, "last", time="t")
+    rows = checked(pipeline, data)
+    assert [(row["v"], row["_serial"]) for row in rows] == [
+        ("b", 4), ("a", 4), ("c", 4), ("d", 5), ("e", 5)
+    ]  # fmt: skip
+    rows = checked(pipeline, data, punctuate=od.every("t", 20))
+    assert [(row["v"], row["_serial"]) for row in rows][:2] == [("b", 3), ("a", 3)]
+    assert "spans end by the clock, at multiples of 15" in pipeline.explain()
+    starts = od.Pipeline(data.schema).key_by("k").window(od.tumbling(4), time="t").aggregate(v=od.first("v"))
+    beside = od.union(pipeline, starts.select("k", "v", t="start").select("k", "t", "v"))
+    rows = checked(beside, data)  # marks at every number, of which spans see those that they saw alone
+    assert [(row["v"], row["_serial"]) for row in rows] == [
+        *[("b", 3), ("a", 3), ("b", 4), ("a", 4), ("c", 4), ("c", 4)],
+        *[("d", 5), ("d", 5), ("e", 5), ("e", 5)],
+    ]
+
+
+def kept_keys(pipeline: od.Pipeline, data: pa.Table, name: str, **options) -> int:
+    """How many keys an operator knows when the stream is suspended."""
+    with pipeline.stream(data, end="suspend", **options) as stream:
+        list(stream)
+    assert stream.snapshot is not None
+    return stream.snapshot.states[name].num_rows
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+@pytest.mark.parametrize("processes", [None, 2])
+def test_keys_that_never_come_again_are_forgotten_by_the_clock(keep, processes):
+    data = pa.table({"k": range(1000), "t": range(1000)})
+    made = od.Pipeline(data.schema).deduplicate("k", 10, keep, time="t", name="once")
+    assert kept_keys(made, data, "once", processes=processes) <= 21
+    nothing = od.Pipeline(data.schema).deduplicate("k", keep="first", name="once")
+    assert kept_keys(nothing, data, "once") == 1000
+
+
+def test_it_goes_without_the_clock_that_a_window_wants():
+    data = pa.table({"k": [1, 2, 1, 2], "t": [0, 1, 30, 60], "u": [9, 3, 20, 90]})
+    once = od.Pipeline(data.schema).deduplicate("k", 5, time="u")  # u does not ascend
+    behind = once.key_by("k").window(od.tumbling(10), time="t").aggregate(n=od.count())
+    assert behind.plan.operators[-1].clock_wanted() == (1, 10)
+    assert [row["start"] for row in checked(behind, data)] == [0, 0, 30, 60]
+    assert "'u' is not the clock" in behind.explain()
+    with pytest.raises(od.SourceError, match="deduplicate"):
+        once.run(data)
+    with pytest.raises(od.SourceError, match="punctuate"):
+        once.run(data, punctuate=od.every("u", 7))
+
+
+def test_the_clock_behind_a_reorder():
+    data = pa.table({"k": [1, 2, 3, 4, 5], "t": [3, 0, 9, 30, 70]})
+    made = od.Pipeline(data.schema).reorder("t", slack=5).deduplicate("k", 10, "last", time="t")
+    found = [(row["k"], row["_serial"]) for row in checked(made, data)]
+    assert found == [(2, 4), (1, 4), (3, 4), (4, 5), (5, 5)]
+    assert "the clock that leaves 'reorder_1'" in made.explain()
+
+
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_a_span_goes_on_behind_a_snapshot(keep):
     data = pa.table({"k": [1] * 4, "t": [0, 10, 11, 22], "v": list("abcd")})
@@ -119,7 +178,10 @@ def test_times_that_run_backwards_or_are_null_are_errors_at_their_rows():
         with pytest.raises(od.OperatorError, match="serial 2"):
             made.run(data)
         skipped = od.Pipeline(data.schema).deduplicate("k", 9, keep, time="t", on_error="skip")
-        assert len(checked(skipped, data)) == 1
+        with pytest.raises(od.SourceError, match="tuple 3 of the source"):
+            skipped.run(data)
+        made = od.Pipeline(data.schema).map(lambda row: row, schema=data.schema)  # its time is no clock
+        assert len(checked(made.deduplicate("k", 9, keep, time="t", on_error="skip"), data)) == 1
 
 
 def test_mistakes():
