@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError
-from ordstream.ground.duration import Duration, time_span
+from ordstream.ground.duration import Duration, shown_span
 from ordstream.ground.types import column_index, integer_range
 from ordstream.operators.aggregate import Aggregate
 from ordstream.operators.aggregation import BoundAggregation
@@ -76,7 +76,7 @@ class Count(Operator):
                     "window"
                 )
             index = column_index(schema, time, where)
-            length = time_span(window, schema.field(index), f"{where}: window")
+            length = shown_span(window, schema.field(index), f"{where}: window")
             if length < 1:
                 raise PlanError(f"{where}: window must be at least 1, got {window!r}")
             type_ = schema.field(index).type

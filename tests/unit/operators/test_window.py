@@ -259,6 +259,8 @@ def test_windows_of_dates_in_ms_are_whole_days():
             per_key(kind, source=source)
     with pytest.raises(od.PlanError, match="must be whole days"):
         source.reorder("ts", slack="1h", late="adjust")
+    with pytest.raises(od.PlanError, match="must be whole days"):
+        source.key_by("k").count(window="36h", time="ts")
     data = pa.table([pa.array([0, day, 3 * day], pa.date64()), ["a"] * 3, [1, 2, 3]], schema=schema)
     for built in (
         per_key(od.tumbling("2d"), source=source),
@@ -266,6 +268,7 @@ def test_windows_of_dates_in_ms_are_whole_days():
         per_key(od.session(5), source=source),
         source.reorder("ts", slack="1h", late="drop"),
         source.reorder("ts", slack="1d", late="adjust"),
+        source.key_by("k").count(window="2d", time="ts"),
     ):
         both(built, data)
 
