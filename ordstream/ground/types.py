@@ -264,10 +264,11 @@ def column_index(schema: pa.Schema, name: Any, where: str) -> int:
     return int(index)
 
 
-def key_type(type_: pa.DataType, column: str) -> None:
-    """Raise SchemaError when a column of this type can't be a key."""
+def key_type(type_: pa.DataType, column: str, where: str = "") -> None:
+    """Raise SchemaError when a column of this type can't be a key; `where`: of the operator."""
     if physical_type(type_, column).vm is None:
-        raise SchemaError(f"column {column!r}: {type_} can't be a key")
+        place = f"{where}: " if where else ""
+        raise SchemaError(f"{place}column {column!r}: {type_} can't be a key")
 
 
 def with_fewer_digits(type_: pa.DataType, column: str) -> str:

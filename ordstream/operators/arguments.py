@@ -24,11 +24,11 @@ MOST_BUCKETS = 65_535
 Columns = Mapping[str, str] | Sequence[str]
 
 
-def column_name(column: Any) -> str:
-    """The name of a column given by its name or as `od.col(name)`."""
+def column_name(column: Any, where: str = "") -> str:
+    """The name of a column given by its name or as `od.col(name)`; `where`: of the operator."""
     name = column.name if isinstance(column, Column) else column
     if not isinstance(name, str):
-        raise SchemaError(f"a column name is needed, got {column!r}")
+        raise SchemaError(f"{where and f'{where}: '}a column name is needed, got {column!r}")
     return name
 
 
@@ -37,13 +37,13 @@ def flat(columns: Sequence[Any]) -> Sequence[Any]:
     return columns[0] if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
 
 
-def column_names(columns: Any) -> tuple[str, ...]:
-    """Names of columns given by their names or as expressions, one or several."""
+def column_names(columns: Any, where: str = "") -> tuple[str, ...]:
+    """Names of columns given by their names or as expressions, one or several; `where`: of the operator."""
     if isinstance(columns, str | Expr):
-        return (column_name(columns),)
+        return (column_name(columns, where),)
     if not isinstance(columns, Iterable):
-        raise SchemaError(f"column names are needed, got {columns!r}")
-    return tuple(map(column_name, columns))
+        raise SchemaError(f"{where and f'{where}: '}column names are needed, got {columns!r}")
+    return tuple(column_name(column, where) for column in columns)
 
 
 def named_columns(columns: Columns | str | None, where: str) -> Mapping[str, str]:
@@ -52,7 +52,7 @@ def named_columns(columns: Columns | str | None, where: str) -> Mapping[str, str
         return {}
     if isinstance(columns, Mapping):
         return columns
-    names = column_names(columns)
+    names = column_names(columns, where)
     unique_names(names, where)
     return {name: name for name in names}
 
@@ -67,7 +67,7 @@ def key_columns(schema: pa.Schema, columns: Sequence[Any], where: str) -> tuple[
         raise PlanError(f"{where}: at most {MOST_KEY_COLUMNS} key columns, got {len(indexes)}")
     unique_names(names, where)
     for index in indexes:
-        key_type(schema.field(index).type, schema.field(index).name)
+        key_type(schema.field(index).type, schema.field(index).name, where)
     return indexes
 
 

@@ -43,7 +43,7 @@ class TopValues(Operator):
         index = column_index(schema, column, where)
         if index in site.key:
             raise PlanError(f"{where}: {column!r} is a key column: it has one value per key")
-        key_type(schema.field(index).type, column)
+        key_type(schema.field(index).type, column, where)
         fields = [schema.field(index), pa.field(nonempty(count, where), pa.int64())]
         fields.append(pa.field(nonempty(rank, where), pa.int64()))
         return cls(**site.fields(site.behind_key(fields)), column=index, k=k, emit=emit)

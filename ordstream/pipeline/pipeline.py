@@ -22,7 +22,15 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.expr import Alias, Column, Expr
 from ordstream.ground.duration import Duration
 from ordstream.ground.types import column_index, pipeline_schema, unique_names
-from ordstream.operators.arguments import condition, emission, flat, key_columns, nonempty, positive_int
+from ordstream.operators.arguments import (
+    column_names,
+    condition,
+    emission,
+    flat,
+    key_columns,
+    nonempty,
+    positive_int,
+)
 from ordstream.operators.assert_that import AssertThat
 from ordstream.operators.branch import Branch
 from ordstream.operators.error_policy import OnError
@@ -487,7 +495,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         Parameters
         ----------
         *columns : str
-            Key columns: no lists, no decimals of more than 19 digits. Null is a key; NaN equals NaN, -0.0
+            Key columns: no lists. Null is a key; NaN equals NaN, -0.0
             equals 0.0.
         buckets : int, optional
             Number of partitions of the key space; default: chosen by the node. The output does not depend on
@@ -526,8 +534,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
             the run (docs/ordering.md) it must ascend along the source, whose marks at multiples of `within`,
             or those of `punctuate=`, end spans: such tuples are forgotten.
         """
-        columns = self.schema.names if by is None else [by] if isinstance(by, str | Expr) else list(by)
         site = self._site("deduplicate", name, on_error)
+        columns = self.schema.names if by is None else column_names(by, site.name)
         keyed = replace(site, key=key_columns(site.schema, columns, site.name))
         return self._then(bind_deduplicate(keyed, within, keep, time))
 

@@ -123,7 +123,9 @@ class RunningOperators:
         on_error: OnError,
     ) -> Pipeline:
         where = self._site(method, name, on_error).name
+        if aggregation is not count:
+            column = column_name(column, where)
         made: Aggregation = aggregation() if column is None else aggregation(column)
-        named = f"{column_name(column)}_{method}" if output is None else output
+        named = f"{column}_{method}" if output is None else output
         result: Pipeline = self.scan(made.alias(named), name=where, on_error=on_error)
         return result
