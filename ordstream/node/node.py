@@ -404,14 +404,9 @@ class Stream(Reader):
         """All output was taken: remember why the run ended."""
         self._all_taken = not self._core.stopped
         names = [one.name for one in self._made.chain]
+        source, told = self._source_schema, self._settings.punctuate
         self._failure = failure(
-            self._core,
-            self._feeder.error,
-            names,
-            self._plan,
-            self._source_schema,
-            self._complete,
-            self._settings.punctuate,
+            self._core, self._feeder.error, names, self._plan, source, self._complete, told
         )
         if self._snapshots is not None:
             self._snapshots.end()
