@@ -215,6 +215,9 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
     if is_sparks(given):
         return schema_of_spark(given, where)
     wanted = "expected a pyarrow.Schema or a mapping of name to type"
+    type_ = given.type if isinstance(given, pa.Field) else given
+    if isinstance(type_, pa.DataType) and not pat.is_struct(type_):
+        raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
     if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
         return pa.schema(given)  # such as Polars'
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):

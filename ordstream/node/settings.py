@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,6 +13,8 @@ import numpy as np
 from ordstream.errors import PlanError
 from ordstream.ground.ordertags import OrderTag
 from ordstream.operators.arguments import MOST_BUCKETS
+from ordstream.operators.punctuation import Every
+from ordstream.snapshots.checkpoint import Checkpoint
 
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
 PARTITIONINGS = ("hybrid", "partitioned", "shared")
@@ -178,7 +181,10 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
         and 0 <= within[0] < within[1] <= 100
     ):
         raise PlanError(f"marker_percentiles must be (low, high) within 0..100, got {within!r}")
-    if settings.punctuate is not None and not hasattr(settings.punctuate, "bind"):
+    folder = settings.checkpoint
+    if folder is not None and not isinstance(folder, str | os.PathLike | Checkpoint):
+        raise PlanError(f"checkpoint must be a folder or an od.Checkpoint, got {folder!r:.80}")
+    if settings.punctuate is not None and not isinstance(settings.punctuate, Every):
         raise PlanError(f"punctuate must be od.every(column, period), got {settings.punctuate!r}")
     if settings.arrivals is not None:
         given = np.asarray(settings.arrivals)

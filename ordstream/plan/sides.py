@@ -91,8 +91,8 @@ def _times(
 ) -> tuple[str, str]:
     """The time columns of both sides."""
     if time is not None:
-        names = column_names(time)
-        if len(names) > 2:
+        names = column_names(time, op)
+        if not names or len(names) > 2:
             raise PlanError(f"{op}: time must be a column, or that of the left and of the right: {time!r}")
         return names[0], names[-1]
     both = [

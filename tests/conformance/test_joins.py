@@ -166,6 +166,8 @@ def test_mistakes_are_told():
         clicks.join_interval(events(), "user", within)
     with pytest.raises(od.SchemaError, match=r"'user' is string, 'cents' of the other side is int64; cast"):
         clicks.join_asof(orders, {"user": "cents"})
+    with pytest.raises(od.PlanError, match="join_asof: time must be a column"):
+        clicks.join_asof(orders, "user", time=[])
     with pytest.raises(od.SchemaError, match=r"'ts' is timestamp\[s\], 'cents' of the other"):
         clicks.join_asof(orders, "user", time=("ts", "cents"))
     with pytest.raises(od.PlanError, match=r"say which column is the time.*and there is none"):

@@ -126,6 +126,26 @@ def test_the_closest_option_is_named():
     assert make_settings({"chunk_rows": "auto"}).chunk_rows is None
 
 
+def test_a_type_is_no_schema():
+    for given in (pa.int64(), pa.field("a", pa.int64())):
+        with pytest.raises(od.SchemaError, match=r"expected a pyarrow\.Schema or a mapping of name to type"):
+            od.Pipeline(given)
+    assert od.Pipeline(pa.struct({"a": pa.int64()})).schema == pa.schema({"a": pa.int64()})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"punctuate": od.count()}, r"punctuate must be od\.every"),
+        ({"checkpoint": 5}, "checkpoint must be a folder or an od.Checkpoint, got 5"),
+        ({"checkpoint": ["a"]}, "checkpoint must be a folder"),
+    ],
+)
+def test_what_is_no_clock_and_no_folder_is_refused(options, text):
+    with pytest.raises(od.PlanError, match=text):
+        make_settings(options)
+
+
 def test_batches_that_are_not_full_come_no_sooner_than_asked_for():
     table = pa.table({"n": list(range(400))})
 
