@@ -15,7 +15,6 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -26,7 +25,7 @@ from ordstream._core.flow import run as core
 from ordstream._core.flow.reader import Reader, forget_starts
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
-from ordstream._core.ground.imported_batch import BatchFormats
+from ordstream._core.ground.imported_batch import formats_of
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
@@ -209,7 +208,7 @@ class Stream(Reader):
         return core.Run(
             self._made.chain,
             layout,
-            BatchFormats(self._source_schema),
+            formats_of(self._source_schema),
             used,
             core_chunk.layout_of(plan.output),
             core_arrow.core_schema(plan.output),
@@ -517,7 +516,7 @@ class Stream(Reader):
             try:
                 self._seconds = time.perf_counter() - self._started if self._started else 0.0
                 statistics, samples = self._core.statistics(), self._core.samples()
-                self._markers = np.array(samples, dtype=np.int64).reshape(-1, 4)
+                self._markers = samples
                 # All that was emitted was taken, unless the stream is closed before its end.
                 last = self._core.last_commit_point() if self._all_taken else None
                 through = self._delivered if last is None else OrderTag(*last)
@@ -535,20 +534,19 @@ class Stream(Reader):
             finally:
                 self._giving_back = False  # an interrupted close is repeated
         self._shed, shedding = outcome(self._made.sheds, self._settings.shed_partition)
-        found = self._make_report(statistics, samples, self._seconds, through, leaked)
-        self._report = replace(found, shedding=shedding)
+        self._report = self._make_report((statistics, samples), self._seconds, through, leaked, shedding)
         _open_streams.discard(self)
         if self._settings.debug and leaked:
             raise RuntimeError(f"{leaked} chunks were not given back to the pool")
 
     def _make_report(
-        self, statistics: Any, samples: Any, seconds: float, through: OrderTag, leaked: int
+        self, core: tuple[Any, Any], seconds: float, through: OrderTag, leaked: int, shedding: Any = ()
     ) -> Report:
         return make_report(
-            statistics, samples, seconds=seconds, emitted_through=through, leaked_chunks=leaked,
+            *core, seconds=seconds, emitted_through=through, leaked_chunks=leaked,
             settings=self._settings.described(self.workers), within=self._settings.marker_percentiles,
             split=self._physical.split[0] if self._physical.split else None,
-            rejecting=self._made.rejecting, adjusted=self._made.late(),
+            rejecting=self._made.rejecting, adjusted=self._made.late(), shedding=shedding,
             snapshots=tuple(self._snapshots.figures) if self._snapshots else (),
         )  # fmt: skip
 

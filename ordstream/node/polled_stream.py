@@ -172,7 +172,7 @@ class PolledStream(Stream):
         seconds = time.perf_counter() - self._started if self._started else 0.0
         samples = [] if self.workers else self._core.samples()
         figures = self._core.statistics(self.workers > 0)
-        return self._make_report(figures, samples, seconds, self._delivered, 0)
+        return self._make_report((figures, samples), seconds, self._delivered, 0)
 
     def _take(self) -> Taken | None:
         """A finished batch; at the end StopIteration or the failure."""

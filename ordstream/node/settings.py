@@ -83,11 +83,13 @@ class Settings:
 
     def described(self, workers: int) -> dict[str, Any]:
         """Plain values for the report."""
-        skipped = ("progress", "arrivals", "punctuate", "shed_log", *OF_STATE)
-        described = {
-            field.name: getattr(self, field.name) for field in fields(self) if field.name not in skipped
-        }
-        return described | {"workers": workers}
+        return {name: getattr(self, name) for name in _DESCRIBED} | {"workers": workers}
+
+
+_NAMES = tuple(field.name for field in fields(Settings))
+_DESCRIBED = tuple(
+    name for name in _NAMES if name not in {"progress", "arrivals", "punctuate", "shed_log", *OF_STATE}
+)
 
 
 def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
@@ -112,7 +114,7 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
             "this machine takes the source's own order: sort the source, or check its order with "
             ".assert_ordered('ts') in the pipeline"
         )
-    known = {field.name for field in fields(Settings)} | set(also)
+    known = {*_NAMES, *also}
     unknown = sorted(set(options) - known - {"processes"})
     if unknown:
         shown = sorted(known - set(OF_FRAGMENTS))

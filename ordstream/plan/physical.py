@@ -9,7 +9,7 @@ their fragment of a plan; `explain` shows it; `run_serial` refuses what it refus
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -141,7 +141,7 @@ def physical(
     plan = rewritten(plan, without)
     lanes = plan.lanes or (0,) * len(plan.operators)
     operators = tuple(
-        replace(_spread(operator, workers, buckets, chunk_rows), lane=lane)
+        _spread(operator, workers, buckets, chunk_rows, lane)
         for operator, lane in zip(plan.operators, lanes, strict=True)
     )
     split = None
@@ -167,18 +167,18 @@ def physical(
 
 
 def _spread(
-    operator: Operator, workers: int, wanted: int | None, chunk_rows: int | None
+    operator: Operator, workers: int, wanted: int | None, chunk_rows: int | None, lane: int
 ) -> PhysicalOperator:
     own = operator.max_workers or 1 << 20
     if operator.kind == "SF":
-        return PhysicalOperator(operator, 0, None, 1)
+        return PhysicalOperator(operator, 0, None, 1, lane)
     if operator.kind == "SL":
-        return PhysicalOperator(operator, 0, None, min(max(workers, 1), own))
+        return PhysicalOperator(operator, 0, None, min(max(workers, 1), own), lane)
     buckets = operator.buckets or wanted
     if buckets is None:
         buckets = 1 if own == 1 else default_buckets(workers, chunk_rows)
     if operator.partition == "hash":
-        return PhysicalOperator(operator, buckets, None, min(buckets, own))
+        return PhysicalOperator(operator, buckets, None, min(buckets, own), lane)
     bounds = operator.partition.bounds_for(buckets)
     field = operator.input.field(operator.key[0])
     if any(isinstance(bound, str | bytes) for bound in bounds):
@@ -190,7 +190,7 @@ def _spread(
     kind: Any = np.float64 if pat.is_floating(field.type) else np.int64
     buckets = len(bounds) + 1
     return PhysicalOperator(
-        operator, buckets, np.ascontiguousarray(list(bounds), dtype=kind), min(buckets, own)
+        operator, buckets, np.ascontiguousarray(list(bounds), dtype=kind), min(buckets, own), lane
     )
 
 

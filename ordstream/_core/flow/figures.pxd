@@ -11,7 +11,7 @@ from ordstream._core.flow.runtime cimport Runtime
 
 cdef dict run_figures(Runtime* rt, list names, list kinds, int64_t peak, bint live=*)
 cdef list first_skips(Runtime* rt, list names)
-cdef list markers(Runtime* rt)
+cdef object markers(Runtime* rt)
 cdef list flush_steps(Runtime* rt)
 cdef list mark_steps(Runtime* rt, list names)
 cdef object failing_row(Runtime* rt, list operators, const Layout* out_layout, schema)

@@ -9,6 +9,8 @@ cdef extern from "decimal128.hpp" namespace "ord" nogil:
 
 import pyarrow as pa
 
+from ordstream.ground.by_identity import by_identity
+
 
 cdef struct Exported:
     # private_data of an exported array: everything its release frees.
@@ -192,22 +194,13 @@ cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogi
     return top
 
 
-cdef dict known_decimals = {}  # id of a schema: the schema, and which of its columns are decimals
-
-
-cdef bytes decimals_of(object schema):
+@by_identity
+def decimals_of(schema):
     """For each column 1 where it is a decimal that the core has otherwise than Arrow, or a list of these."""
-    found = known_decimals.get(id(schema))
-    if found is not None and found[0] is schema:
-        return found[1]
     import pyarrow.types as pt
 
-    marks = bytes([
+    return bytes([
         pt.is_decimal128(t) or (pt.is_list(t) and pt.is_decimal128(t.value_type)) for t in schema.types])
-    if len(known_decimals) >= 64:
-        known_decimals.clear()
-    known_decimals[id(schema)] = schema, marks
-    return marks
 
 
 cdef object output_export(Output* o, object schema):
@@ -230,6 +223,7 @@ cdef object output_export(Output* o, object schema):
         free(a)
 
 
+@by_identity
 def core_schema(schema):
     """The schema in which the core hands batches over: 32-bit offsets for every string, binary and list
     column."""

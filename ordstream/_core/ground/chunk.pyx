@@ -7,6 +7,8 @@ from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.threads cimport mutex_delete, mutex_new
 from ordstream._core.ground.widths cimport WIDTHS
 
+from ordstream.ground.by_identity import by_identity
+
 cdef enum:
     BLOCK_MIN = 2048           # bytes of a chunk's first arena block: one tuple per chunk stays small
     BLOCK_KEEP = 1 << 20       # a first block above this is not kept when its chunk is recycled
@@ -486,12 +488,14 @@ def physical_type(t):
     raise TypeError(f"Arrow type {t} is not supported inside a pipeline")
 
 
+@by_identity
+def classes_of(schema):
+    """(PhysicalType of each column, the same of its elements or -1) of a pyarrow schema."""
+    classes = [physical_type(type_) for type_ in schema.types]
+    return tuple([t for t, _ in classes]), tuple([e for _, e in classes])
+
+
 def layout_of(schema):
     """LayoutOwner of a pyarrow schema."""
-    types = []
-    elements = []
-    for field in schema:
-        t, e = physical_type(field.type)
-        types.append(t)
-        elements.append(e)
-    return LayoutOwner(types, elements)
+    types, elements = classes_of(schema)
+    return LayoutOwner(list(types), list(elements))

@@ -8,6 +8,8 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.widths cimport WIDTHS
 
+from ordstream.ground.by_identity import by_identity
+
 
 cdef extern from "decimal128.hpp" namespace "ord" nogil:
     void decimals_encode(const char* values, int64_t n, char* to)
@@ -346,3 +348,9 @@ cdef class BatchFormats:
 
     def __dealloc__(self):
         free(self.formats)
+
+
+@by_identity
+def formats_of(schema):
+    """BatchFormats of a pyarrow schema."""
+    return BatchFormats(schema)

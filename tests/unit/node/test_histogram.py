@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ordstream.node.histogram import BOUND, _lows, _width, added, histogram, quantiles
+from ordstream.node.histogram import BOUND, FEW, _lows, _width, added, histogram, quantiles
 
 AT = (0, 1, 25, 50, 95, 99, 99.9, 100)
 DRAWN = {
@@ -49,6 +49,15 @@ def test_what_no_clock_gives_is_kept_in_the_last_bucket():
     assert histogram([-5, 0]) == {0: 2}
     (low,) = histogram([1 << 60])
     assert low + _width(low) == 1 << 53
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_few_durations_have_the_histogram_of_many(name):
+    """Few are looked at one by one, many by NumPy."""
+    values = DRAWN[name](np.random.default_rng(8))[: 10 * FEW]
+    parts = [values[start : start + FEW] for start in range(0, len(values), FEW)]
+    assert added(histogram(part) for part in parts) == histogram(values)
+    assert [*histogram(values[:FEW])] == sorted(histogram(values[:FEW]))
 
 
 def test_nothing():

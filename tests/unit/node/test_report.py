@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from ordstream.ground.ordertags import OrderTag
+from ordstream.node.histogram import FEW
 from ordstream.node.report import Latency, Skipped, first_of, make_report, percentiles
 
 
@@ -49,6 +51,16 @@ def test_percentiles_are_microseconds():
     assert found.p99_us == pytest.approx(99.01)
     assert found.mean_us == pytest.approx(50.5)
     assert found.markers == 100
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 20, 21, FEW, FEW + 1, 1000])
+def test_percentiles_are_those_of_numpy(n):
+    values = np.random.default_rng(n).integers(0, 10**10, n)
+    found = percentiles(values, None)
+    assert [found.p50_us, found.p95_us, found.p99_us] == pytest.approx(
+        np.percentile(values, [50, 95, 99]) / 1e3, rel=1e-12
+    )
+    assert (found.mean_us, found.sum_ns) == (pytest.approx(values.mean() / 1e3), values.sum())
 
 
 def test_percentiles_within_are_of_position_not_of_value():
