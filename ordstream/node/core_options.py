@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ordstream._core.flow.computed_clock import ComputedColumn
+from ordstream._core.ground.source_values import may_pass_unread
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.settings import Settings
 from ordstream.operators.clocks import ComputedClock
@@ -105,6 +108,17 @@ class CoreOptions:
     """Parts of a keyed operator between two that are timed row by row; 0: none."""
     shake: bool
     """Tests: chunk sizes and the number of workers vary at random."""
+    passing: Mapping[int, int]
+    """Output columns that pass unread (`_core/ground/source_values.pxd`), and the source's that they are."""
+
+
+def passing_unread(physical: PhysicalPlan, source: pa.Schema, clocks: Collection[int]) -> dict[int, int]:
+    """`CoreOptions.passing`. `source`: in core types; `clocks`: its columns that make time punctuations."""
+    return {
+        out: column
+        for out, column in physical.unread.items()
+        if column not in clocks and may_pass_unread(source.field(column).type)
+    }
 
 
 def core_options(
@@ -117,6 +131,7 @@ def core_options(
     overloads: bool,
     begin: Snapshot,
     snapshot_rows: int,
+    passing: Mapping[int, int],
 ) -> CoreOptions:
     """The options of a run.
 
@@ -132,6 +147,8 @@ def core_options(
     begin : Snapshot
     snapshot_rows : int
         Tuples from one snapshot to the next; 0: not by tuples.
+    passing : mapping of int to int
+        Output columns that pass unread, and the source's that they are.
     """
     column: int | None = None
     computed = None
@@ -175,4 +192,5 @@ def core_options(
         stamp=1 if overloads else 2,
         sample_every=settings.sample_every or 0,
         shake=settings.debug,
+        passing=passing,
     )

@@ -32,7 +32,7 @@ from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
 from ordstream.ground.types import names_beside
 from ordstream.node import source
 from ordstream.node.core_operators import core_operators
-from ordstream.node.core_options import core_options
+from ordstream.node.core_options import core_options, passing_unread
 from ordstream.node.feeder import Feeder
 from ordstream.node.merge_log import MergeLog
 from ordstream.node.merging import MergedSources
@@ -202,14 +202,17 @@ class Stream(Reader):
         layout = core_chunk.layout_of(plan.source)
         self._used = used = list(self._physical.used)
         clock = None if settings.given_marks else clock_of(plan, settings.punctuate)
-        for column in clock_columns(clock):
+        clocks = clock_columns(clock)
+        for column in clocks:
             used[column] = True
+        passing = passing_unread(self._physical, self._source_schema, clocks)
+        self._imported = [one and column not in passing.values() for column, one in enumerate(used)]
         self._made = core_operators(self._physical, settings, layout)
         return core.Run(
             self._made.chain,
             layout,
             formats_of(self._source_schema),
-            used,
+            self._imported,
             core_chunk.layout_of(plan.output),
             core_arrow.core_schema(plan.output),
             core_options(
@@ -221,6 +224,7 @@ class Stream(Reader):
                 overloads=self._overloads,
                 begin=begin,
                 snapshot_rows=self._snapshots.rows if self._snapshots is not None else 0,
+                passing=passing,
             ),
         )
 
@@ -417,7 +421,7 @@ class Stream(Reader):
     def _complete(self, row: dict[str, Any], position: int, serial: int) -> dict[str, Any]:
         """The failing row of an operator with the columns that no operator reads."""
         unmade, absent = self._made.unmade, self._settings.absent
-        unread = Unread(self._plan, self._source_schema, self._used, unmade, absent)
+        unread = Unread(self._plan, self._source_schema, self._imported, unmade, absent)
         return unread.completed(row, position, self._feeder.source_row(serial))
 
     def settled(self) -> int:

@@ -25,6 +25,7 @@ class AssertThat(Operator):
 
     op: ClassVar[str] = "assert_that"
     one_to_one: ClassVar[bool] = True
+    in_place: ClassVar[bool] = True
 
     condition: BoundExpr
     message: str

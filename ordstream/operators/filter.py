@@ -31,6 +31,7 @@ class Filter(Operator):
 
     op: ClassVar[str] = "filter"
     one_to_one: ClassVar[bool] = True
+    in_place: ClassVar[bool] = True
 
     condition: BoundExpr
 

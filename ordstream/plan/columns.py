@@ -63,6 +63,21 @@ def passed_source_columns(plan: Plan) -> dict[int, int]:
     return _origins(plan)[len(plan.operators) - 1]  # without operators: SOURCE
 
 
+def unread_source_columns(plan: Plan) -> dict[int, int]:
+    """Output columns that pass unread, and the source's that they are: no operator looks at their values,
+    copies them, or makes other rows. {} where one is not known to leave them where they are.
+    """
+    if not all(operator.in_place for operator in plan.operators):
+        return {}
+    origins = _origins(plan)
+    read: set[int] = set()
+    for position, operator in enumerate(plan.operators):
+        (producer,) = plan.producers(position)
+        read |= {origins[producer][column] for column in operator.columns_read() & origins[producer].keys()}
+    passed = origins[len(plan.operators) - 1]  # without operators: SOURCE
+    return {out: column for out, column in passed.items() if column not in read}
+
+
 def compared_source_columns(plan: Plan) -> frozenset[int]:
     """Source columns whose values an operator itself looks at: keys, expressions, aggregations. Not those
     that are only tested for null, passed on, or given to a function of the user's.

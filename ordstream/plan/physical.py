@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError
 from ordstream.operators.operator import Operator
-from ordstream.plan.columns import used_source_columns
+from ordstream.plan.columns import unread_source_columns, used_source_columns
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
 from ordstream.plan.rejections import check_taken
@@ -73,6 +73,8 @@ class PhysicalPlan:
         In the order of the plan.
     used : tuple of bool
         For each source column: does anybody need it?
+    unread : dict of int to int
+        Output columns that pass unread, and the source's that they are.
     split : (str, int) or None
         Name and parallelism of a stateless operator in front of a first one that needs its rows split, or of
         the only one of an empty plan.
@@ -90,6 +92,7 @@ class PhysicalPlan:
     plan: Plan
     operators: tuple[PhysicalOperator, ...]
     used: tuple[bool, ...]
+    unread: dict[int, int]
     split: tuple[str, int] | None
     workers: int
     depth: int
@@ -156,6 +159,7 @@ def physical(
         plan=plan,
         operators=operators,
         used=used_source_columns(plan),
+        unread=unread_source_columns(plan),
         split=split,
         workers=workers,
         depth=depth or default_depth(workers, chunk_rows),

@@ -26,7 +26,7 @@ Memory ownership: batches belong to the egress until the reader takes them.
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.imported_batch cimport Batch
 from ordstream._core.ground.lent_columns cimport ColumnKinds
-from ordstream._core.ground.output_batch cimport Output
+from ordstream._core.ground.output_columns cimport Output
 from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Failure, Layout, Worker
 from ordstream._core.flow.ingress cimport Ingress

@@ -1,5 +1,5 @@
 """Writing output batches (egress.pxd states the design)."""
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset
@@ -8,8 +8,10 @@ from ordstream._core.ground.lent_columns cimport (
     LEAST_LENT, LEND_ENDS, LEND_NO_MEMORY, Lending, kinds_free, output_lend, output_own,
 )
 from ordstream._core.ground.output_batch cimport (
-    Output, offset_limit, output_append, output_bare, output_free, output_new, rows_within,
+    output_append, output_bare, output_free, output_new, rows_within,
 )
+from ordstream._core.ground.output_columns cimport Output, offset_limit
+from ordstream._core.ground.source_values cimport SourceRows, source_value
 from ordstream._core.flow.assemble cimport copy_row
 from ordstream._core.ground.atomics cimport (
     add_relaxed, as_int, as_pointer, load_acquire, load_relaxed, store_relaxed, store_release,
@@ -30,6 +32,7 @@ cdef enum:
     BATCH_BYTES = 64 << 20
     BATCH_PART = 8
     LEAST_BATCH = 64 << 10
+    WIDEST = 16            # bytes of a value
 
 
 cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, ChunkPool* pool, bint tags) noexcept nogil:
@@ -233,6 +236,19 @@ cdef inline void follow(Egress* e, int64_t serial) noexcept nogil:
             egress_publish(e)
 
 
+cdef inline SourceRows source_of(const Egress* e, const Chunk* c, const Batch* b) noexcept nogil:
+    """Where the values of a chunk's slots lie in their input batch; `batch` is NULL where no column passes
+    unread. If one does, every row is of an input batch (plan/columns.py)."""
+    cdef SourceRows source
+    source.batch = NULL
+    source.passing = &e.kinds.passing
+    source.row = 0
+    if e.kinds.passing.column != NULL and b != NULL:
+        source.batch = b
+        source.row = c.first_serial - b.first_serial
+    return source
+
+
 cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
     """Append the chunk's rows from the `written`-th on, to as many batches as it takes. Each full batch is
     handed over at once."""
@@ -240,9 +256,11 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
     cdef int64_t bytes
     cdef Batch* b = NULL
     cdef Lending lending
+    cdef SourceRows source
     if e.lender != NULL and c.serials == NULL:
         b = batch_of(e, slot_serial(c, row_slot(c, <int32_t> e.written)))
         e.lender = b
+    source = source_of(e, c, b)
     while True:
         if e.current == NULL and new_batch(e) != 0:
             return WRITTEN_NO_MEMORY
@@ -251,7 +269,8 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
         lending = output_lend(e.current, c, e.written, n, b, &e.kinds)
         if lending == LEND_NO_MEMORY:
             return WRITTEN_NO_MEMORY
-        n = output_append(e.current, c, e.written, n) if lending != LEND_ENDS else 0
+        n = (output_append(e.current, c, e.written, n, &source if source.batch != NULL else NULL)
+             if lending != LEND_ENDS else 0)
         if n < 0:
             return WRITTEN_NO_MEMORY
         if n:
@@ -288,11 +307,20 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
     that is too long."""
     cdef int32_t slot = row_slot(c, <int32_t> e.written)
     cdef int32_t j = e.current.over
-    cdef const View* v = &(<const View*> c.cols[j].data)[slot]
-    cdef int64_t size = v.size
+    cdef View v
+    cdef int64_t size
     cdef int64_t i
     cdef char[160] text
     cdef Column* cols
+    e.failed_operator = -3
+    e.failed_serial = slot_serial(c, slot)
+    e.failed = chunk_new(w)
+    cols = row_of(e, w, c, slot)
+    if cols == NULL:
+        e.failure = failure_new(j, FAIL_OVERFLOW, b"a value that no output batch holds")
+        return
+    memcpy(&v, cols[j].data, sizeof(View))
+    size = v.size
     if e.layout.element[j] == PT_VIEW and e.layout.type[j] == PT_LIST and size <= offset_limit:
         size = 0
         for i in range(v.size):
@@ -301,16 +329,36 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
              b"elements" if e.layout.type[j] == PT_LIST and v.size > offset_limit else b"bytes",
              <long long> offset_limit)
     e.failure = failure_new(j, FAIL_OVERFLOW, text)
-    e.failed_operator = -3
-    e.failed_serial = slot_serial(c, slot)
-    e.failed = chunk_new(w)
-    cols = <Column*> chunk_alloc(w, c, e.layout.ncols * <int64_t> sizeof(Column))
-    if e.failed == NULL or cols == NULL:
-        return
-    memcpy(cols, c.cols, e.layout.ncols * sizeof(Column))
     cols[j].data = NULL                                       # shown as null
-    if copy_row(w, e.failed, cols, e.layout, slot) != 0:
+    if copy_row(w, e.failed, cols, e.layout, 0) != 0:
         e.failed.n = 0
+
+
+cdef Column* row_of(Egress* e, Worker* w, const Chunk* c, int32_t slot) noexcept nogil:
+    """Columns of which slot 0 is a row of a chunk, in the memory of `failed`. NULL: there is none."""
+    cdef Batch* b = batch_of(e, slot_serial(c, slot)) if c.serials == NULL else NULL
+    cdef SourceRows source = source_of(e, c, b)
+    cdef int32_t n = e.layout.ncols
+    cdef Column* cols
+    cdef char* values
+    cdef int32_t j
+    cdef int32_t s
+    if e.failed == NULL:
+        return NULL
+    cols = <Column*> chunk_alloc(w, e.failed, n * <int64_t> sizeof(Column))
+    values = <char*> chunk_alloc(w, e.failed, n * <int64_t> (WIDEST + 1))
+    if cols == NULL or values == NULL:
+        return NULL
+    for j in range(n):
+        s = e.kinds.passing.column[j] if source.batch != NULL else -1
+        if s < 0:
+            cols[j].data = c.cols[j].data + slot * e.layout.width[j] if c.cols[j].data != NULL else NULL
+            cols[j].valid = c.cols[j].valid + slot if c.cols[j].valid != NULL else NULL
+            continue
+        cols[j].data = values + j * WIDEST
+        cols[j].valid = <uint8_t*> values + n * WIDEST + j
+        source_value(&source, s, slot, cols[j].data, cols[j].valid)
+    return cols
 
 
 cdef inline void give_back(Worker* w, Chunk* c) noexcept nogil:

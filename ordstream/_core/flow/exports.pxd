@@ -13,7 +13,7 @@ from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.chunk cimport ChunkPool, Failure, Worker
 from ordstream._core.ground.kernel cimport Kernel
-from ordstream._core.ground.output_batch cimport Output
+from ordstream._core.ground.output_columns cimport Output
 
 cdef enum:
     OF_INGRESS = -1

@@ -11,7 +11,8 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.ground.kernel_tools cimport failure_text
-from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
+from ordstream._core.ground.output_batch cimport output_append, output_free, output_new
+from ordstream._core.ground.output_columns cimport Output
 from ordstream._core.ground.threads cimport now_ns
 
 cdef enum:

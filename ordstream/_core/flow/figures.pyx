@@ -14,7 +14,8 @@ from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
 from ordstream._core.ground.chunk cimport Chunk, Layout
 from ordstream._core.ground.kernel cimport PS, SF, KernelOwner, skip_first
-from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
+from ordstream._core.ground.output_batch cimport output_append, output_free, output_new
+from ordstream._core.ground.output_columns cimport Output
 
 
 cdef dict operator_figures(Operator* op, const OperatorStats* o, str name, str kind, bint live):

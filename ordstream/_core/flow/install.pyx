@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.split cimport Partitioner, split_chunk
-from ordstream._core.ground.arrow cimport ArrowArray
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.chunk cimport (
     DATA, Failure, Layout, Worker, chunk_free, chunk_new, scratch_reset,
 )

@@ -27,11 +27,12 @@ from ordstream._core.flow.signals cimport look_for_signals
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.imported_batch cimport (
-    Batch, BatchFormats, batch_converts, batch_drop, batch_free, batch_import, batch_new,
+    Batch, BatchFormats, batch_converts, batch_drop, batch_free, batch_import, batch_new, fill_used,
 )
 from ordstream._core.ground.kept_batches cimport kept_emitted, kept_free, kept_pushed, kept_release
 from ordstream._core.ground.lent_columns cimport kinds_init, lent_export
-from ordstream._core.ground.output_batch cimport Output, output_free
+from ordstream._core.ground.output_batch cimport output_free
+from ordstream._core.ground.output_columns cimport Output
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_push, spsc_try_take
 from ordstream._core.ground.threads cimport now_ns
 
@@ -77,7 +78,7 @@ cdef class Run:
     formats : BatchFormats
         Of the source's columns.
     used : sequence of bool
-        Per source column: an operator or the output reads it.
+        Per source column: it is read, and does not pass unread (`options.passing`).
     out_schema : pyarrow.Schema
         Of output batches, in core types.
     options : ordstream.node.core_options.CoreOptions
@@ -134,15 +135,14 @@ cdef class Run:
         self.used = <uint8_t*> calloc(source_layout.layout.ncols + 1, 1)
         if self.workers == NULL or self.used == NULL:
             raise MemoryError
-        for i, flag in enumerate(used):
-            self.used[i] = 1 if flag else 0
+        fill_used(self.used, used, options.passing)
         for i in range(self.nworkers):
             build_worker(&self.rt, &self.workers[i], i)
         build_worker(&self.rt, &self.main, self.nworkers)
         if self.nworkers == 0:
             self.main.look = look_for_signals
         build_ends(&self.rt, source_layout, out_layout, options)
-        kinds_init(&self.rt.egress.kinds, out_schema, formats.schema)
+        kinds_init(&self.rt.egress.kinds, out_schema, formats, source_layout, options.passing)
         build_operators(&self.rt, self.operators, options)
         self.pushed_rows = self.rt.ingress.base
         self.first_serial = self.pushed_rows + 1

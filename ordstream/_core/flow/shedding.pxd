@@ -24,7 +24,7 @@ Nothing here blocks. Memory ownership: ShedKernel (kernels/shed.pyx) owns the co
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.atomics cimport a64
-from ordstream._core.ground.output_batch cimport Output
+from ordstream._core.ground.output_columns cimport Output
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.balance.las cimport CheckState, ShedState

@@ -10,7 +10,8 @@ from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 from ordstream._core.ground.arrow cimport output_export
-from ordstream._core.ground.output_batch cimport Output, output_append, output_new
+from ordstream._core.ground.output_batch cimport output_append, output_new
+from ordstream._core.ground.output_columns cimport Output
 from ordstream._core.ground.atomics cimport load_acquire, load_relaxed
 from ordstream._core.ground.chunk cimport (
     FAIL_PYTHON, PT_VIEW, Block, Chunk, ChunkPool, Failure, Layout, View, Worker, chunk_free,

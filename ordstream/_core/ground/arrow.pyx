@@ -2,7 +2,9 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW
-from ordstream._core.ground.output_batch cimport Output, OutputColumn, output_free
+from ordstream._core.ground.arrow_structs cimport ArrowArray
+from ordstream._core.ground.output_batch cimport output_free
+from ordstream._core.ground.output_columns cimport Output, OutputColumn
 
 cdef extern from "decimal128.hpp" namespace "ord" nogil:
     void decimal_decode(const char* value, char* to)

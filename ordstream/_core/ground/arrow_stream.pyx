@@ -18,7 +18,7 @@ from libc.errno cimport EINTR, EINVAL, ENOMEM
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
-from ordstream._core.ground.arrow cimport ArrowArray, ArrowSchema
+from ordstream._core.ground.arrow_structs cimport ArrowArray, ArrowSchema
 
 import signal
 import threading

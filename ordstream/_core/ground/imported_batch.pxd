@@ -1,7 +1,7 @@
 """Imported record batches: no copy of fixed-width columns; booleans, strings, lists and validity are
 converted once."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from ordstream._core.ground.arrow cimport ArrowArray
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.chunk cimport Column, Layout
 
@@ -33,6 +33,15 @@ cdef struct Batch:
 cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil
 cdef void* batch_alloc(Batch* b, int64_t size) noexcept nogil
 # ^ bytes that live as long as the batch; at most three times per column. NULL: no memory
+cdef enum:
+    # of a source column, for batch_import: nobody wants it, it is made a column, it passes unread
+    # (source_values.pxd)
+    UNUSED = 0
+    IMPORTED = 1
+    PASSES = 2
+
+cdef int fill_used(uint8_t* to, object used, object passing) except -1
+cdef void expand_bits(const uint8_t* bits, int64_t offset, int64_t n, uint8_t* out) noexcept nogil
 cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* used) noexcept nogil
 cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                       const char** formats) noexcept nogil

@@ -1,8 +1,9 @@
 """Import of record batches (imported_batch.pxd)."""
 from cpython.ref cimport Py_DECREF, PyObject
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from ordstream._core.ground.arrow cimport ArrowArray
+from libc.string cimport memcpy
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.chunk cimport (
     PT_BOOL, PT_I64, PT_LIST, PT_VIEW, Column, Failure, Layout, View,
 )
@@ -84,21 +85,39 @@ cdef inline bint bit(const uint8_t* bits, int64_t i) noexcept nogil:
 
 
 cdef void expand_bits(const uint8_t* bits, int64_t offset, int64_t n, uint8_t* out) noexcept nogil:
-    """One byte (0 or 1) per bit."""
+    """One byte (0 or 1) per bit. Cost: ~0.2 ns each."""
     cdef int64_t i = 0
-    cdef int64_t b
-    cdef uint8_t v
+    cdef uint64_t word
     while i < n and (offset + i) & 7:
         out[i] = bit(bits, offset + i)
         i += 1
     while i + 8 <= n:
-        v = bits[(offset + i) >> 3]
-        for b in range(8):
-            out[i + b] = (v >> b) & 1
+        # bit k is brought to byte k, and there to the lowest place
+        word = bits[(offset + i) >> 3] * <uint64_t> 0x0101010101010101 & <uint64_t> 0x8040201008040201
+        word = (word + <uint64_t> 0x7f7f7f7f7f7f7f7f) >> 7 & <uint64_t> 0x0101010101010101
+        memcpy(out + i, &word, 8)
         i += 8
     while i < n:
         out[i] = bit(bits, offset + i)
         i += 1
+
+
+cdef bint any_null(const uint8_t* bits, int64_t offset, int64_t n) noexcept nogil:
+    """Whether one of the bits is 0."""
+    cdef int64_t i = 0
+    while i < n and (offset + i) & 7:
+        if not bit(bits, offset + i):
+            return True
+        i += 1
+    while i + 8 <= n:
+        if bits[(offset + i) >> 3] != 0xff:
+            return True
+        i += 8
+    while i < n:
+        if not bit(bits, offset + i):
+            return True
+        i += 1
+    return False
 
 
 cdef bint narrow(const ArrowArray* a, int64_t start, int64_t n, int64_t* out) noexcept nogil:
@@ -182,6 +201,16 @@ cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, 
     return 0
 
 
+cdef int fill_used(uint8_t* to, object used, object passing) except -1:
+    """What batch_import wants to know. used: of each column, whether it is imported; passing: columns that
+    pass unread, as values of a mapping."""
+    for j, flag in enumerate(used):
+        to[<int32_t> j] = IMPORTED if flag else UNUSED
+    for j in passing.values():
+        to[<int32_t> j] = PASSES
+    return 0
+
+
 cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* used) noexcept nogil:
     """Whether batch_import of b.array takes time for each row, and not only for each column. Cost: a few ns
     per column."""
@@ -189,8 +218,10 @@ cdef bint batch_converts(const Batch* b, const Layout* layout, const uint8_t* us
     cdef const ArrowArray* a
     for j in range(layout.ncols):
         a = b.array.children[j]
-        if used[j] and (layout.type[j] == PT_BOOL or layout.type[j] == PT_VIEW or layout.type[j] == PT_LIST
-                        or (a.null_count != 0 and a.n_buffers > 0 and a.buffers[0] != NULL)):
+        if used[j] != IMPORTED:
+            continue
+        if (layout.type[j] == PT_BOOL or layout.type[j] == PT_VIEW or layout.type[j] == PT_LIST
+                or (a.null_count != 0 and a.n_buffers > 0 and a.buffers[0] != NULL)):
             return True
     return False
 
@@ -230,7 +261,8 @@ cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type,
 
 cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                       const char** formats) noexcept nogil:
-    """Make b.cols from b.array. `formats`: Arrow format per column, then per list element at ncols + j.
+    """Make b.cols from b.array. `used`: UNUSED, IMPORTED or PASSES. `formats`: Arrow format per column, then
+    per list element at ncols + j.
 
     Returns 0; -1: no memory; -2-j: column j is not in a supported layout (a list with null elements, say),
     or has a decimal that no int64 counts. Cost: nothing for fixed-width columns without nulls; one pass for
@@ -259,7 +291,7 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                               formats[j],
                               formats[layout.ncols + j])
     for j in range(layout.ncols):
-        if not used[j]:
+        if used[j] == UNUSED or (used[j] == PASSES and layout.type[j] != PT_LIST):
             continue
         a = b.array.children[j]
         start = b.array.offset + a.offset
@@ -276,9 +308,10 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                 first = o64[0]
                 total = o64[b.rows] - first
             if child.null_count != 0 and child.buffers[0] != NULL:
-                for i in range(total):
-                    if not bit(<const uint8_t*> child.buffers[0], child.offset + first + i):
-                        return -2 - j
+                if any_null(<const uint8_t*> child.buffers[0], child.offset + first, total):
+                    return -2 - j
+            if used[j] == PASSES:
+                continue
             rc = import_values(b, child, child.offset + first, total, layout.element[j],
                                formats[layout.ncols + j], &elements)
             if rc != 0:
@@ -299,15 +332,13 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
             rc = import_values(b, a, start, b.rows, layout.type[j], formats[j], &b.cols[j].data)
             if rc != 0:
                 return -1 if rc == -1 else -2 - j
-        if a.null_count != 0 and a.n_buffers > 0 and a.buffers[0] != NULL:
+        if (a.null_count != 0 and a.n_buffers > 0 and a.buffers[0] != NULL
+                and any_null(<const uint8_t*> a.buffers[0], start, b.rows)):
             valid = <uint8_t*> batch_alloc(b, b.rows)
             if valid == NULL:
                 return -1
             expand_bits(<const uint8_t*> a.buffers[0], start, b.rows, valid)
-            for i in range(b.rows):
-                if not valid[i]:
-                    b.cols[j].valid = valid
-                    break
+            b.cols[j].valid = valid
     return 0
 
 

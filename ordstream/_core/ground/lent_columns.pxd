@@ -8,13 +8,15 @@ b) The lent columns of a batch are rows [first_row, first_row + rows) of one inp
 c) Ownership: an output batch that lends counts in `Batch.lent` until it was taken or freed, and an input
    batch for which one counts is not released (Run.retire). What the reader gets are slices of the record
    batch that the source gave: from there on Arrow's own references keep it.
-d) Types: a value is lent as it lies in memory. Columns whose Arrow types hold the same bits (int64 and a
+d) A column that passes unread (source_values.pxd) is lent without a look at its address.
+e) Types: a value is lent as it lies in memory. Columns whose Arrow types hold the same bits (int64 and a
    time in ms) have one kind; others of another kind are copied.
 """
 from libc.stdint cimport int32_t, int64_t
-from ordstream._core.ground.chunk cimport Chunk
-from ordstream._core.ground.imported_batch cimport Batch
-from ordstream._core.ground.output_batch cimport Output
+from ordstream._core.ground.chunk cimport Chunk, LayoutOwner
+from ordstream._core.ground.imported_batch cimport Batch, BatchFormats
+from ordstream._core.ground.output_columns cimport Output
+from ordstream._core.ground.source_values cimport Passing
 
 cdef enum:
     LEAST_LENT = 4096      # rows of a batch that ends only so that its columns need not be copied
@@ -29,10 +31,12 @@ cdef struct ColumnKinds:
     # A number for each class of Arrow types that hold the same bits. Ownership: the run.
     int32_t* output        # per output column
     int32_t* source        # per column of an input batch
+    Passing passing
 
 cdef Lending output_lend(Output* o, const Chunk* c, int64_t start, int64_t n, Batch* b,
                          const ColumnKinds* kinds) noexcept nogil
 cdef int output_own(Output* o) noexcept nogil
 cdef object lent_export(Output* o, object schema)                     # takes ownership of o
 cdef void kinds_free(ColumnKinds* kinds) noexcept nogil
-cdef int kinds_init(ColumnKinds* kinds, object output, object source) except -1
+cdef int kinds_init(ColumnKinds* kinds, object output, BatchFormats formats, LayoutOwner layout,
+                    object passing) except -1

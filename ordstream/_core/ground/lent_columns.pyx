@@ -4,11 +4,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.arrow cimport output_export
 from ordstream._core.ground.atomics cimport add_acq_rel
-from ordstream._core.ground.chunk cimport Chunk, Column, row_slot
-from ordstream._core.ground.imported_batch cimport Batch
-from ordstream._core.ground.output_batch cimport (
-    Output, offset_limit, output_column, output_drop, output_free, output_room,
-)
+from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, row_slot
+from ordstream._core.ground.imported_batch cimport Batch, BatchFormats
+from ordstream._core.ground.output_batch cimport output_column, output_drop, output_free, output_room
+from ordstream._core.ground.output_columns cimport Output, offset_limit
+from ordstream._core.ground.source_values cimport SourceRows
+from ordstream._core.ground.unread_columns cimport output_unread
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -51,7 +52,10 @@ cdef int begin(Output* o, const Chunk* c, Batch* b, int64_t row, int64_t offset,
     release(o)
     for j in range(o.ncols):
         found = -1
-        if row >= 0 and o.cols[j].data == NULL:
+        if row >= 0 and kinds.passing.column != NULL and kinds.passing.column[j] >= 0:
+            if o.cols[j].data == NULL:
+                found = kinds.passing.column[j]
+        elif row >= 0 and o.cols[j].data == NULL:
             s = following
             for _k in range(b.ncols):
                 if s == b.ncols:
@@ -69,6 +73,7 @@ cdef int begin(Output* o, const Chunk* c, Batch* b, int64_t row, int64_t offset,
         if o.lender == NULL:
             o.lender = <void*> b
             o.lent = &b.lent
+            o.passing = &kinds.passing
             add_acq_rel(o.lent, 1)                            # before emitted_serial passes the batch's rows
     o.first_row = row
     return 0
@@ -82,15 +87,30 @@ cdef void release(Output* o) noexcept nogil:
     o.lender = NULL
 
 
+cdef inline bint unread(const Output* o, int32_t j) noexcept nogil:
+    """Whether a lent column passes unread."""
+    return o.passing.column != NULL and o.passing.column[j] >= 0
+
+
 cdef int own(Output* o, int32_t j) noexcept nogil:
     """Copy what is lent of a column. 0; -1: there is no memory or no room for it, and it stays lent."""
     cdef const Batch* b = <const Batch*> o.lender
     cdef int32_t s = o.cols[j].source
     cdef Column col = b.cols[s]
-    col.data += o.first_row * b.widths[s]
-    if col.valid != NULL:
-        col.valid += o.first_row
-    if output_room(o, j) == 0 and output_column(o, j, &col, NULL, o.rows, 0) == o.rows:
+    cdef SourceRows rows
+    cdef int64_t done = -1
+    if output_room(o, j) == 0:
+        if unread(o, j):
+            rows.batch = b
+            rows.passing = o.passing
+            rows.row = o.first_row
+            done = output_unread(o, j, &rows, s, NULL, 0, o.rows, 0)
+        else:
+            col.data += o.first_row * b.widths[s]
+            if col.valid != NULL:
+                col.valid += o.first_row
+            done = output_column(o, j, &col, NULL, o.rows, 0)
+    if done == o.rows:
         o.cols[j].source = -1
         return 0
     output_drop(o, j)
@@ -130,7 +150,8 @@ cdef Lending output_lend(Output* o, const Chunk* c, int64_t start, int64_t n, Ba
     if <void*> b == o.lender and row == o.first_row + o.rows:
         offset = row - row_slot(c, <int32_t> start)
         for j in range(o.ncols):
-            if o.cols[j].source >= 0 and not lies_in(c, j, b, o.cols[j].source, offset) and own(o, j) != 0:
+            if (o.cols[j].source >= 0 and not unread(o, j)
+                    and not lies_in(c, j, b, o.cols[j].source, offset) and own(o, j) != 0):
                 return LEND_ENDS
         return LEND_GOES_ON
     if o.rows >= LEAST_LENT or output_own(o) != 0:
@@ -182,8 +203,11 @@ def kind_of(type_):
     return str(type_)
 
 
-cdef int kinds_init(ColumnKinds* kinds, object output, object source) except -1:
-    """Fill the kinds of two schemas in core types."""
+cdef int kinds_init(ColumnKinds* kinds, object output, BatchFormats formats, LayoutOwner layout,
+                    object passing) except -1:
+    """Fill the kinds of the output's schema, in core types, and the source's, of which formats and layout
+    are borrowed. passing: of output columns that pass unread, the source's."""
+    source = formats.schema
     numbers = {}
     kinds.output = <int32_t*> calloc(len(output) + 1, sizeof(int32_t))
     kinds.source = <int32_t*> calloc(len(source) + 1, sizeof(int32_t))
@@ -193,11 +217,21 @@ cdef int kinds_init(ColumnKinds* kinds, object output, object source) except -1:
         kinds.output[j] = numbers.setdefault(kind_of(field.type), len(numbers))
     for j, field in enumerate(source):
         kinds.source[j] = numbers.setdefault(kind_of(field.type), len(numbers))
+    kinds.passing.layout = &layout.layout
+    kinds.passing.formats = formats.formats
+    if passing:
+        kinds.passing.column = <int32_t*> calloc(len(output) + 1, sizeof(int32_t))
+        if kinds.passing.column == NULL:
+            raise MemoryError
+        for j in range(len(output)):
+            kinds.passing.column[j] = passing.get(j, -1)
     return 0
 
 
 cdef void kinds_free(ColumnKinds* kinds) noexcept nogil:
     free(kinds.output)
     free(kinds.source)
+    free(kinds.passing.column)
+    kinds.passing.column = NULL
     kinds.output = NULL
     kinds.source = NULL

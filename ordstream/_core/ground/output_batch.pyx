@@ -4,40 +4,19 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport add_acq_rel, add_relaxed
 from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, Chunk, Column, Layout, View, slot_serial
+from ordstream._core.ground.output_columns cimport (
+    Output, OutputColumn, copy_bytes, cut_column, heap_append, heap_larger, list_append, list_larger,
+    offset_limit, taken, valid_room,
+)
 from ordstream._core.ground.slot_values cimport gather
+from ordstream._core.ground.source_values cimport SourceRows
+from ordstream._core.ground.unread_columns cimport output_unread
 from ordstream._core.ground.widths cimport WIDTHS
 
 
 cdef extern from "output_memory.hpp" nogil:
     void* output_take "ord_output_take"(size_t size)
-    void* output_larger "ord_output_grow"(void* data, size_t size, size_t most)   # as realloc
     void output_give "ord_output_give"(void* data, size_t most)
-
-cdef int64_t offset_limit = 0x7fffffff
-
-
-cdef int64_t limit_offsets(int64_t limit) noexcept nogil:
-    global offset_limit
-    cdef int64_t before = offset_limit
-    offset_limit = limit
-    return before
-
-
-cdef inline void count(Output* o, int64_t bytes) noexcept nogil:
-    """The batch takes `bytes` more."""
-    o.bytes += bytes
-    if o.pool != NULL:
-        add_relaxed(&o.pool.bytes, bytes)                     # who decides by it may be late; no partner
-
-
-cdef inline void* taken(Output* o, void* data, int64_t had, int64_t size) noexcept nogil:
-    """`data` of `had` bytes (NULL: new) with room for `size`, counted; NULL: no memory, and `data` is as it
-    was."""
-    cdef void* p = output_larger(data, size, o.keep)
-    if p != NULL:
-        count(o, size - had)
-    return p
-
 
 cdef Output* output_bare(const Layout* layout, int64_t capacity, bint tags) noexcept nogil:
     """An empty output batch for `capacity` rows whose columns have no memory yet (output_room); NULL: no
@@ -183,139 +162,6 @@ cdef int output_grow(Output* o, int64_t need) noexcept nogil:
     return 0
 
 
-cdef int64_t larger_capacity(const Output* o, int64_t capacity, int64_t need, int64_t wish, int64_t width,
-                             bint first) noexcept nogil:
-    """Capacity (values of `width` bytes) for at least `need` in a column that has too little: `wish` where
-    the budget allows it.
-
-    -1: the row does not fit: `need` is more than offsets can say, or more than the budget and the row is not
-    the batch's first.
-    """
-    cdef int64_t most
-    if need > offset_limit:
-        return -1
-    most = capacity
-    if o.budget > o.bytes:
-        most += (o.budget - o.bytes) // width
-    if most < need:
-        if not first:
-            return -1
-        most = need
-    return min(min(wish, most), max(offset_limit, need))
-
-
-cdef inline int64_t enough(const Output* o, int64_t before, int64_t need) noexcept nogil:
-    """Room to wish for where `need` is needed: what all rows of the batch take if they go on as those that
-    are there, which have `before`; at most four times the need."""
-    cdef int64_t whole = 2 * need
-    if o.rows:
-        whole = before * o.capacity // o.rows
-        whole = max(whole + whole // 16, need + need // 4)
-    return min(whole, 4 * need) + 64
-
-
-cdef int heap_larger(Output* o, OutputColumn* oc, int64_t size, bint first) noexcept nogil:
-    cdef int64_t need = oc.heap_size + size
-    cdef int64_t cap = larger_capacity(o, oc.heap_capacity, need, enough(o, oc.heap_size, need), 1, first)
-    cdef void* p
-    if cap < 0:
-        return -2
-    p = taken(o, oc.heap, oc.heap_capacity, cap)
-    if p == NULL:
-        return -1
-    oc.heap = <char*> p
-    oc.heap_capacity = cap
-    return 0
-
-
-cdef inline int heap_append(Output* o, OutputColumn* oc, const View* v, bint first) noexcept nogil:
-    """The bytes of one value. 0; -1: no memory; -2: the row does not fit. Capacity never passes
-    offset_limit: no further check here."""
-    cdef int rc
-    if oc.heap_size + v.size > oc.heap_capacity:
-        rc = heap_larger(o, oc, v.size, first)
-        if rc != 0:
-            return rc
-    if v.size:
-        memcpy(oc.heap + oc.heap_size, v.data, v.size)
-    oc.heap_size += v.size
-    return 0
-
-
-cdef int list_larger(Output* o, OutputColumn* oc, int64_t size, int32_t element, bint first) noexcept nogil:
-    """Room for `size` more elements. Returns as heap_append."""
-    cdef OutputColumn* child = oc.child
-    cdef int64_t need = oc.child_rows + size
-    cdef int64_t width = 4 if element == PT_VIEW else WIDTHS[element]
-    cdef int64_t cap = larger_capacity(o, oc.child_capacity, need,
-                                       enough(o, oc.child_rows, need), width, first)
-    cdef void* p
-    if cap < 0:
-        return -2
-    cap = max(cap, need + 1)                                  # offsets are one more than elements
-    p = taken(o, child.data, oc.child_capacity * width, cap * width)
-    if p == NULL:
-        return -1
-    child.data = <char*> p
-    if oc.child_capacity == 0 and element == PT_VIEW:
-        (<int32_t*> child.data)[0] = 0
-    oc.child_capacity = cap
-    return 0
-
-
-cdef int list_append(Output* o, OutputColumn* oc, const View* v, int32_t element, bint first) noexcept nogil:
-    """Append the elements of one list to the child column. Returns as heap_append; what a row that does not
-    fit has left is cut off."""
-    cdef OutputColumn* child = oc.child
-    cdef int64_t need = oc.child_rows + v.size
-    cdef int64_t width = 4 if element == PT_VIEW else WIDTHS[element]
-    cdef int64_t i
-    cdef int rc
-    if need + 1 > oc.child_capacity:
-        rc = list_larger(o, oc, v.size, element, first)
-        if rc != 0:
-            return rc
-    if element == PT_VIEW:
-        for i in range(v.size):
-            rc = heap_append(o, child, &(<const View*> v.data)[i], first)
-            if rc != 0:
-                return rc
-            (<int32_t*> child.data)[oc.child_rows + i + 1] = <int32_t> child.heap_size
-    elif v.size:
-        memcpy(child.data + oc.child_rows * width, v.data, v.size * width)
-    oc.child_rows = need
-    return 0
-
-
-cdef void cut_column(OutputColumn* oc, int32_t type, int32_t element, int64_t rows) noexcept nogil:
-    """Forget the strings or elements of the rows behind the first `rows`."""
-    if type == PT_VIEW:
-        oc.heap_size = (<int32_t*> oc.data)[rows]
-    elif type == PT_LIST:
-        oc.child_rows = (<int32_t*> oc.data)[rows]
-        if element == PT_VIEW and oc.child_capacity:
-            oc.child.heap_size = (<int32_t*> oc.child.data)[oc.child_rows]
-
-
-cdef inline void copy_bytes(char* to, const char* at, int64_t n) noexcept nogil:
-    """memcpy for values that mostly are short. Cost: ~1 ns up to 32 bytes."""
-    if n > 32:
-        memcpy(to, at, <size_t> n)
-    elif n > 16:
-        memcpy(to, at, 16)
-        memcpy(to + n - 16, at + n - 16, 16)
-    elif n >= 8:
-        memcpy(to, at, 8)
-        memcpy(to + n - 8, at + n - 8, 8)
-    elif n >= 4:
-        memcpy(to, at, 4)
-        memcpy(to + n - 4, at + n - 4, 4)
-    elif n > 0:
-        to[0] = at[0]
-        to[n >> 1] = at[n >> 1]
-        to[n - 1] = at[n - 1]
-
-
 cdef int64_t measure_views(const Column* col, const int32_t* sel, int64_t n, int32_t* offsets,
                            const char** first, int64_t width) noexcept nogil:
     """Offsets of n strings, or lists of values of `width` bytes, behind offsets[0]. Returns how many bytes
@@ -440,21 +286,34 @@ cdef int64_t output_column(Output* o, int32_t j, const Column* col, const int32_
     else:
         gather(oc.data + base * o.layout.width[j], col.data, sel, n, o.layout.width[j])
     if col.valid != NULL:
-        if oc.valid == NULL:
-            oc.valid = <uint8_t*> taken(o, NULL, 0, o.capacity + 8)
-            if oc.valid == NULL:
-                return -1
-            memset(oc.valid, 1, base)
+        if valid_room(o, oc, base) != 0:
+            return -1
         gather(<char*> oc.valid + base, <const char*> col.valid, sel, n, 1)
     elif oc.valid != NULL:
         memset(oc.valid + base, 1, n)
     return n
 
 
-cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexcept nogil:
+cdef inline int64_t output_read(Output* o, int32_t j, const Chunk* c, const int32_t* sel, int64_t slot,
+                                int64_t n, int64_t base) noexcept nogil:
+    """output_column of slots `sel` of a chunk's column, or of those from `slot` on."""
+    cdef Column col = c.cols[j]
+    if sel == NULL and slot:
+        col.data += slot * o.layout.width[j]
+        if col.valid != NULL:
+            col.valid += slot
+    if n == 1 and o.layout.width[j] == 8 and col.valid == NULL and o.cols[j].valid == NULL:
+        (<int64_t*> o.cols[j].data)[base] = (<int64_t*> col.data)[sel[0] if sel != NULL else 0]
+        return 1
+    return output_column(o, j, &col, sel, n, base)
+
+
+cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n,
+                           const SourceRows* source=NULL) noexcept nogil:
     """Append `n` of the chunk's selected rows from the start-th on. Returns how many: fewer where the next
     one has no room (`over`), none where the batch has no room at all; -1: no memory, and the batch is as it
-    was. An empty batch takes a row of any width that offsets can say.
+    was. An empty batch takes a row of any width that offsets can say. `source`: where columns that pass
+    unread are; NULL: there are none.
 
     Thread safety: one writer. Ownership: values are copied; those of lent columns are there already. Cost:
     one gather per column; bytes are counted where a buffer grows.
@@ -464,7 +323,6 @@ cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexce
     cdef int32_t k
     cdef int64_t i
     cdef int64_t done
-    cdef Column col
     cdef const int32_t* sel = c.sel + start if c.sel != NULL else NULL
     o.over = -1
     if base + n > o.capacity:
@@ -476,15 +334,10 @@ cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n) noexce
     for j in range(o.ncols):
         if o.cols[j].source >= 0:
             continue
-        col = c.cols[j]
-        if sel == NULL and start:
-            col.data += start * o.layout.width[j]
-            if col.valid != NULL:
-                col.valid += start
-        if n == 1 and o.layout.width[j] == 8 and col.valid == NULL and o.cols[j].valid == NULL:
-            (<int64_t*> o.cols[j].data)[base] = (<int64_t*> col.data)[sel[0] if sel != NULL else 0]
-            continue
-        done = output_column(o, j, &col, sel, n, base)
+        if source != NULL and source.passing.column[j] >= 0:
+            done = output_unread(o, j, source, source.passing.column[j], sel, start, n, base)
+        else:
+            done = output_read(o, j, c, sel, start, n, base)
         if done < n:
             o.over = j
             n = max(done, <int64_t> 0)

@@ -13,7 +13,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.arrow cimport ArrowArray
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.chunk cimport (
     DATA, FAIL_MEMORY, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, ChunkPool, Column, Layout, LayoutOwner,
     Worker, chunk_alloc, chunk_new, chunk_reserve, chunk_set_valid, row_slot, scratch_alloc,

@@ -8,7 +8,8 @@ from libc.stdint cimport int32_t, int64_t, int8_t, int16_t, uint8_t, uint16_t, u
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 from ordstream._core.ground.arrow cimport output_export
-from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
+from ordstream._core.ground.output_batch cimport output_append, output_free, output_new
+from ordstream._core.ground.output_columns cimport Output
 from ordstream._core.ground.atomics cimport (
     exchange_acq_rel, load_acquire, load_relaxed, store_relaxed, store_release,
 )

@@ -11,7 +11,8 @@ from libc.string cimport memset
 from ordstream._core.ground.atomics cimport (
     a64, add_seq, exchange_acq_rel, load_acquire, store_relaxed, store_release, store_seq,
 )
-from ordstream._core.ground.output_batch cimport Output, output_append, output_free, output_new
+from ordstream._core.ground.output_batch cimport output_append, output_free, output_new
+from ordstream._core.ground.output_columns cimport Output
 from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, Part
 from ordstream._core.ground.mpmc cimport Mpmc, mpmc_free, mpmc_init, mpmc_try_push_single, mpmc_try_take
 from ordstream._core.flow.worklist.buckets cimport HYBRID, PartitionQueues, pq_free, pq_init

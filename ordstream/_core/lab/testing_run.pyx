@@ -13,7 +13,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.signal cimport SIGINT, raise_ as send_signal
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
-from ordstream._core.ground.output_batch cimport limit_offsets
+from ordstream._core.ground.output_columns cimport limit_offsets
 from ordstream._core.ground.atomics cimport (
     a64, add_relaxed, exchange_acq_rel, load_acquire, load_relaxed, store_release,
 )

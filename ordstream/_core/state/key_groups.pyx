@@ -13,7 +13,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
-from ordstream._core.ground.arrow cimport ArrowArray
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_free, batch_import, batch_new
 from ordstream._core.ground.chunk cimport DATA, LayoutOwner
 from ordstream._core.ground.chunk cimport (

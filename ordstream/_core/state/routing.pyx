@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 import numpy as np
-from ordstream._core.ground.arrow cimport ArrowArray
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.imported_batch cimport Batch, BatchFormats, batch_free, batch_import, batch_new
 from ordstream._core.ground.chunk cimport DATA, Chunk, LayoutOwner
 from ordstream._core.state.key_records cimport key_hash

@@ -1,0 +1,3 @@
+import pyarrow as pa
+
+def may_pass_unread(type_: pa.DataType) -> bool: ...

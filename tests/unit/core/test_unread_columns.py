@@ -1,0 +1,185 @@
+"""Columns that no operator looks at: read from the source's own buffers, and only for rows that are left.
+
+Every table is compared, unsorted, with what plain Python makes of it (`run_serial`).
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream._core.lab import testing_run
+from ordstream.plan.physical import physical
+from ordstream.testing import run_serial
+
+C = od.col
+ROWS = 9_000
+
+
+def rows_of(n: int) -> pa.Table:
+    """Columns in each layout of the source's that may pass unread, and in two that may not (decimals)."""
+    row = np.arange(n)
+    numbers = row.tolist()
+    texts = [
+        None if i % 11 == 0 else "x" * (i % 20) + ("long " * 30 if i % 97 == 0 else "") for i in numbers
+    ]
+    under_null = pa.StringArray.from_buffers(  # nulls that have bytes
+        n,
+        pa.py_buffer(np.arange(0, 5 * n + 1, 5, dtype=np.int32)),
+        pa.py_buffer(b"abcde" * n),
+        pa.py_buffer(np.packbits(row % 3 != 0, bitorder="little")),
+    )
+    return pa.table({
+        "row": pa.array(row),
+        "small": pa.array(row % 100, pa.int8()),
+        "ts": pa.array(row * 7, pa.timestamp("ms")),
+        "hole": pa.array(row, mask=row % 3 == 0),
+        "flag": pa.array(row % 5 == 0),
+        "hole_flag": pa.array(row % 5 == 0, mask=row % 7 == 0),
+        "s": pa.array(texts),
+        "full": pa.array([f"{i:o}" for i in numbers]),
+        "under_null": under_null,
+        "empty": pa.array([""] * n),
+        "large": pa.array(texts, pa.large_string()),
+        "b": pa.array([str(i).encode() for i in numbers], pa.binary()),
+        "word": pa.array([f"word {i % 7}" for i in numbers]).dictionary_encode(),
+        "items": pa.array([None if i % 13 == 0 else [i] * (i % 4) for i in numbers], pa.list_(pa.int64())),
+        "shorts": pa.array([[i % 50] * (i % 3) for i in numbers], pa.large_list(pa.int16())),
+        "flags": pa.array([[i % 2 == 0] * (i % 3) for i in numbers], pa.list_(pa.bool_())),
+        "price": pa.array([i % 100 for i in numbers], pa.int64()).cast(pa.decimal128(19, 0)),
+        "wide": pa.array([i % 100 for i in numbers], pa.int64()).cast(pa.decimal128(30, 2)),
+    })  # fmt: skip
+
+
+DATA = rows_of(ROWS)
+HASHED = C("row") * 2_654_435_761 % 1_000
+PIPELINES = {
+    "rename": lambda p: p.rename({"s": "text"}),
+    "all": lambda p: p.filter(C("row") >= 0),
+    "every second": lambda p: p.filter(C("row") % 2 == 0),
+    "at random": lambda p: p.filter(HASHED < 500),
+    "few": lambda p: p.filter(HASHED < 20),
+    "none": lambda p: p.filter(C("row") < 0),
+    "some in the middle": lambda p: p.filter((C("row") < 5_000) | (C("row") > 5_010)),
+    "a column twice": lambda p: p.select("s", "row", t="s", u="items").filter(C("row") % 3 > 0),
+    "in another order": lambda p: p.select(*reversed(DATA.column_names)).filter(HASHED < 700),
+    "read, then dropped": lambda p: p.filter(C("s").str.contains("xx")).drop("s", "large"),
+    "computed beside": lambda p: p.with_columns(a=C("row") + 1).filter(C("a") % 2 == 0),
+    "sample": lambda p: p.sample(0.3),
+    "asserted": lambda p: p.assert_that(C("row") >= 0).filter(HASHED < 300),
+    "only nulls are tested": lambda p: p.filter(C("hole").is_null()),
+    "replaced": lambda p: p.with_columns(s=C("row")).filter(HASHED < 300),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(("workers", "chunk_rows", "size"), [
+    (0, None, 20_000), (0, 64, 300), (1, 1000, 4500), (2, None, 20_000), (2, 7, 4500), (4, 1000, 300),
+])  # fmt: skip
+def test_as_row_by_row(name, workers, chunk_rows, size):
+    data = DATA.slice(3).combine_chunks()
+    pipeline = PIPELINES[name](od.Pipeline(DATA.schema))
+    batches = data.to_batches(max_chunksize=size)
+    result = pipeline.run(batches, workers=workers, chunk_rows=chunk_rows).table
+    assert result.to_pylist() == run_serial(pipeline, data).table.to_pylist()
+    result.validate(full=True)
+
+
+def test_only_what_nobody_reads_passes_unread():
+    def unread(pipeline):
+        found = physical(pipeline.plan, workers=1)
+        return {found.plan.source.names[column] for column in found.unread.values()}
+
+    p = od.Pipeline(DATA.schema)
+    names = set(DATA.column_names)
+    assert unread(p) == names
+    assert unread(p.rename({"s": "text"})) == names
+    assert unread(p.filter(C("row") > 0)) == names - {"row"}
+    assert unread(p.filter(C("hole").is_null())) == names - {"hole"}
+    assert unread(p.with_columns(a=C("row") + C("small")).filter(C("a") > 0)) == names - {"row", "small"}
+    assert unread(p.select("s", "row").rename({"row": "r"}).filter(C("r") > 0)) == {"s"}
+    # others may copy rows, or look at them
+    assert unread(p.key_by("row").cum_count("n")) == set()
+    assert unread(p.inspect(lambda row: None)) == set()
+    assert unread(od.union(*p.branch(C("row") > 0))) == set()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_row_that_fails_is_shown_whole(workers):
+    pipeline = (
+        od.Pipeline(DATA.schema).filter(C("row") != 5).rename({"s": "text"}).assert_that(C("row") < 70)
+    )
+    with pytest.raises(od.OperatorError) as raised:
+        pipeline.run(DATA, workers=workers)
+    expected = DATA.slice(70, 1).rename_columns(pipeline.schema.names).to_pylist()[0]
+    assert (raised.value.serial, raised.value.row) == (71, expected)
+
+
+@pytest.mark.parametrize("nulls", [1, 3_000])
+def test_a_list_with_a_null_element_is_refused(nulls):
+    """Also where nothing reads it, as ever; a null list is none."""
+    lists = [None, [], *([[1, None]] * nulls)]
+    data = pa.table({"row": range(len(lists)), "items": pa.array(lists, pa.list_(pa.int64()))})
+    for pipeline in (od.Pipeline(data.schema).filter(C("row") >= 0), od.Pipeline(data.schema)):
+        with pytest.raises(od.SourceError, match="column 'items' has a null inside the list of tuple 3"):
+            pipeline.run(data, workers=0)
+    assert od.Pipeline(data.schema).drop("items").run(data, workers=0).table.num_rows == len(lists)
+
+
+@pytest.fixture
+def offsets_end_at():
+    """Output batches hold so many bytes, or elements, per column."""
+    before = testing_run.set_offset_limit(1_000)
+    yield
+    testing_run.set_offset_limit(before)
+
+
+@pytest.mark.parametrize("column", ["s", "items", "large"])
+def test_batches_end_where_offsets_do(offsets_end_at, column):
+    data = DATA.select(["row", column])
+    pipeline = od.Pipeline(data.schema).filter(HASHED < 800)
+    found = pipeline.run(data, workers=1)
+    assert len(found.batches) > 5
+    assert found.table.to_pylist() == run_serial(pipeline, data).table.to_pylist()
+
+
+@pytest.mark.parametrize(("wide", "text"), [
+    ("x" * 1_001, "a value of 1001 bytes"), ([7] * 1_001, "a value of 1001 elements"),
+])  # fmt: skip
+@pytest.mark.parametrize("first", [True, False])
+def test_a_value_that_no_batch_holds(offsets_end_at, wide, text, first):
+    """The run fails at its row, which is shown without it."""
+    data = pa.table({"row": [1, 2, 3], "v": [wide[:2], wide, wide[:3]], "t": ["a", None, "c"]})
+    if first:
+        data = data.slice(1)
+    found = []
+    with (
+        pytest.raises(od.OperatorError, match=re.escape(text)) as raised,
+        od.Pipeline(data.schema).filter(C("row") > 0).stream(data, workers=0) as stream,
+    ):
+        found.extend(stream)
+    assert [row for batch in found for row in batch.to_pylist()] == ([] if first else data.to_pylist()[:1])
+    assert raised.value.row == {"row": 2, "v": None, "t": None}
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_tables_of_hardly_any_rows(rows):
+    data = DATA.slice(0, rows)
+    for name, made in PIPELINES.items():
+        pipeline = made(od.Pipeline(DATA.schema))
+        result = pipeline.run(data, workers=0)
+        assert result.table.to_pylist() == run_serial(pipeline, data).table.to_pylist(), name
+
+
+def test_the_cap_counts_them():
+    """What passes is pinned, and counts, whether it is read or not."""
+    text = pa.array(["x" * 1_000] * 20_000)
+    data = pa.table({"row": range(20_000), "s": text})
+    report = (
+        od.Pipeline(data.schema).filter(C("row") % 2 == 0).run(data, workers=0, max_bytes=4 << 20).report
+    )
+    assert 200_000 < report.peak_bytes < 8 << 20
