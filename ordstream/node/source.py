@@ -137,7 +137,8 @@ def parts(batch: pa.RecordBatch, rows: int, most: int) -> Iterator[pa.RecordBatc
     if batch.num_rows > rows:
         for start in range(0, batch.num_rows, rows):
             yield from parts(batch.slice(start, rows), rows, most)
-    elif batch.num_rows > 1 and batch.nbytes > most:
+    # of a slice the first figure is that of all its buffers; it is quick, and mostly enough
+    elif batch.num_rows > 1 and batch.get_total_buffer_size() > most and batch.nbytes > most:
         yield from _halves(batch, lambda half: parts(half, rows, most))
     elif batch.num_rows:
         yield batch

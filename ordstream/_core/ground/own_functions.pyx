@@ -7,8 +7,8 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp
 from ordstream._core.ground.chunk cimport View
 
-cdef extern from "string.h" nogil:
-    const void* memmem(const void*, size_t, const void*, size_t)
+cdef extern from "text_search.hpp" namespace "ord" nogil:
+    bint text_contains(const char* text, int64_t n, const char* needle, int64_t m)
 
 
 cdef int64_t contains(void* r, const void* a, int sa, const void* b, int sb, int64_t n) noexcept nogil:
@@ -16,8 +16,7 @@ cdef int64_t contains(void* r, const void* a, int sa, const void* b, int sb, int
     cdef const View* y = <const View*> b
     cdef int64_t i
     for i in range(n):
-        (<uint8_t*> r)[i] = y.size == 0 or (
-            y.size <= x.size and memmem(x.data, <size_t> x.size, y.data, <size_t> y.size) != NULL)
+        (<uint8_t*> r)[i] = y.size == 0 or text_contains(x.data, x.size, y.data, y.size)
         x += sa == 0
         y += sb == 0
     return 0
