@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from ordstream.errors import CheckpointError, PlanError
+from ordstream.errors import CheckpointError, PlanError, SchemaError
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.spark.arrival import align
 from ordstream.spark.schemas import spark_schema
@@ -50,6 +51,8 @@ def read_output(
         Tags of late rows are asked for.
     CheckpointError
         It is no checkpoint of a stream, or damaged; a file is missing.
+    SchemaError
+        Two columns differ in case only, and the session does not tell them apart.
     """
     if late and tags:
         raise PlanError("late rows have no tags: they never got serials; leave tags= out")
@@ -67,10 +70,10 @@ def read_output(
     if late:
         if not paths:
             raise CheckpointError(f"{log.folder}: this stream has put no late rows aside")
-        several = len(paths) > 1  # runs of the stream may have read other columns
-        return session.read.option("mergeSchema", several).parquet(*paths)
-    schema = from_arrow_schema(log.schema)
-    frame = session.read.schema(schema).parquet(*paths) if paths else session.createDataFrame([], schema)
+        schemas = [pq.read_schema(path) for path in files]  # runs may have read other columns
+        return _reader(session, _together(schemas)).option("mergeSchema", len(paths) > 1).parquet(*paths)
+    schema, reader = from_arrow_schema(log.schema), _reader(session, log.schema.names)
+    frame = reader.schema(schema).parquet(*paths) if paths else session.createDataFrame([], schema)
     ordered = frame.orderBy(*map(F.col, TAG_NAMES))
     return ordered if tags else ordered.drop(*TAG_NAMES)
 
@@ -134,6 +137,33 @@ class StateFunction(Shipped):
             for number in batch.column(0).to_pylist():
                 states = stored(self.folder, self.number, {self.operator: [self.parts[number]]})
                 yield from (align(rows, self.output) for rows in states[self.operator].batches())
+
+
+def _together(schemas: list[pa.Schema]) -> list[str]:
+    """The names of all columns, each once."""
+    return list(dict.fromkeys(name for schema in schemas for name in schema.names))
+
+
+def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:
+    """What reads files of a stream, which Arrow wrote: their dates are those of the proleptic calendar,
+    whatever the session takes files without a word of it for.
+
+    Raises
+    ------
+    SchemaError
+        Spark would not tell two of these columns apart.
+    """
+    sensitive = str(session.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
+    for at, name in enumerate(names):
+        same = [one for one in names[:at] if one.lower() == name.lower()]
+        if same and not sensitive:
+            raise SchemaError(
+                f"the stream's columns {same[0]!r} and {name!r} differ in case only, and this session does "
+                "not tell them apart: spark.conf.set('spark.sql.caseSensitive', 'true') before reading, and "
+                "before what is done with the rows"
+            )
+    modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+    return session.read.options(**modes)
 
 
 #: What Spark takes for a pattern where a path stands.

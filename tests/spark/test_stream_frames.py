@@ -1,0 +1,70 @@
+"""Streams over frames that spell their columns otherwise, read in sessions that are set otherwise."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ordstream as od
+from ordstream.errors import SchemaError
+
+
+@pytest.fixture
+def run(spark, tmp_path):
+    """Run a stream over tables, each of them a micro-batch; its checkpoint."""
+
+    def made(pipeline, schema, *tables, **options):
+        folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+        folder.mkdir()
+        for number, table in enumerate(tables):
+            pq.write_table(table, folder / f"{number}.parquet")
+        frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+        given = {"order_by": "ts", "checkpoint": checkpoint, "trigger": "available now"} | options
+        od.spark.stream(pipeline, frame, **given).awaitTermination(120)
+        return checkpoint
+
+    return made
+
+
+@pytest.fixture
+def conf(spark):
+    """Set the session; as it was, afterwards."""
+    changed = set()
+
+    def set_to(name, value):
+        changed.add(name)
+        spark.conf.set(name, value)
+
+    yield set_to
+    for name in changed:
+        spark.conf.unset(name)
+
+
+@pytest.mark.parametrize("mode", ["LEGACY", "EXCEPTION"])
+def test_dates_before_1582_are_read_as_they_were_written(run, conf, mode):
+    days = [datetime.date(1, 1, 1), datetime.date(1500, 2, 28), datetime.date(1582, 10, 10)]
+    table = pa.table({"ts": [1, 2, 3], "day": days})
+    pipeline = od.Pipeline(table.schema).key_by("day").count("n").key_by("day").lag({"before": "n"})
+    checkpoint = run(pipeline, "ts long, day date", table, table, late="side_output")
+    conf("spark.sql.parquet.datetimeRebaseModeInRead", mode)
+    assert (
+        od.spark.read_output(checkpoint).toArrow().to_pylist()[:3] == pipeline.run(table).table.to_pylist()
+    )
+    late = od.spark.read_output(checkpoint, late=True).toArrow()
+    assert late["day"].to_pylist() == days[:2]
+
+
+def test_columns_that_differ_in_case_are_read_where_spark_tells_them_apart(run, conf):
+    conf("spark.sql.caseSensitive", "true")
+    table = pa.table({"ts": [1, 2, 3], "user": [1, 1, 2], "User": [4, 5, 6]})
+    pipeline = od.Pipeline(table.schema).key_by("user").scan(total=od.sum("User"))
+    checkpoint = run(pipeline, "ts long, user long, User long", table, table, late="side_output")
+    assert od.spark.read_output(checkpoint).columns == ["ts", "user", "User", "total"]
+    assert od.spark.read_output(checkpoint, late=True).count() == 2
+    conf("spark.sql.caseSensitive", "false")
+    for late in (False, True):
+        with pytest.raises(SchemaError, match=r"'user' and 'User' differ in case only.*caseSensitive"):
+            od.spark.read_output(checkpoint, late=late)
