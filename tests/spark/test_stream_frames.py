@@ -57,6 +57,18 @@ def test_dates_before_1582_are_read_as_they_were_written(run, conf, mode):
     assert late["day"].to_pylist() == days[:2]
 
 
+def test_slack_finds_a_column_in_another_case(run):
+    table = pa.table({"TS": [1, 2, 5], "user": [1, 1, 2]})
+    pipeline = od.Pipeline(pa.schema([("ts", pa.int64()), ("user", pa.int64())])).key_by("user").count("n")
+    checkpoint = run(pipeline, "TS long, user long", table, slack=3)
+    assert od.spark.read_output(checkpoint).count() == 1
+    od.spark.finish(checkpoint)
+    assert (
+        od.spark.read_output(checkpoint).toArrow().to_pylist()
+        == pipeline.run(table.rename_columns(["ts", "user"])).table.to_pylist()
+    )
+
+
 def test_columns_that_differ_in_case_are_read_where_spark_tells_them_apart(run, conf):
     conf("spark.sql.caseSensitive", "true")
     table = pa.table({"ts": [1, 2, 3], "user": [1, 1, 2], "User": [4, 5, 6]})

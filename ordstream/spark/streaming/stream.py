@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.errors import PlanError
@@ -354,13 +355,18 @@ def _names(order_by: Any, df: DataFrame, source: Sequence[str]) -> tuple[str, ..
     return tuple(spelt.get(place, df.columns[place]) for place in places)
 
 
+def _kind(df: DataFrame, name: str) -> DataType:
+    """The type of a column of `order_by`, which the frame may spell otherwise."""
+    return df.schema.fields[find_column(name, df.columns, is_case_sensitive(df), "the DataFrame")].dataType
+
+
 def _check_order(df: DataFrame, order: tuple[str, ...]) -> None:
     nested = ("array", "map", "struct", "variant")
     for name in order:
-        kinds = [one.dataType for one in df.schema.fields if one.name == name]
-        if kinds and kinds[0].typeName() in nested:
+        kind = _kind(df, name)
+        if kind.typeName() in nested:
             raise PlanError(
-                f"order_by column {name!r} has type {kinds[0].simpleString()}: rows of different "
+                f"order_by column {name!r} has type {kind.simpleString()}: rows of different "
                 "micro-batches are compared, which needs columns of plain values"
             )
 
@@ -397,7 +403,7 @@ def _slack(slack: Any, df: DataFrame, order: tuple[str, ...]) -> int | None:
     """In the units of the first column of `order_by`."""
     if slack is None:
         return None
-    kind = next((one.dataType.typeName() for one in df.schema.fields if order and one.name == order[0]), "")
+    kind = _kind(df, order[0]).typeName() if order else ""
     whole = kind in ("tinyint", "smallint", "integer", "int", "long", "bigint", "short", "byte")
     if isinstance(slack, int) and not isinstance(slack, bool) and slack >= 0 and whole:
         return slack
