@@ -37,6 +37,7 @@ ARROW_ROWS = "65536"
 
 # PythonGatewayServer announces its log level unless that is the root's. Executor and TaskSetManager print a
 # Java trace for each exception in a Python task; the exception itself reaches the caller in a readable form.
+# That of a stream reaches only who waits for its end, so it is told, without Java's trace.
 LOG4J = """\
 status = error
 rootLogger.level = {level}
@@ -52,6 +53,15 @@ logger.start.name = org.apache.spark.api.python.PythonGatewayServer
 logger.start.level = {level}
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
+appender.brief.type = Console
+appender.brief.name = brief
+appender.brief.target = SYSTEM_ERR
+appender.brief.layout.type = PatternLayout
+appender.brief.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m: %ex{{short.message}}%n
+logger.streams.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+logger.streams.level = {level}
+logger.streams.additivity = false
+logger.streams.appenderRef.brief.ref = brief
 """
 
 

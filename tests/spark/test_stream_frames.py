@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,3 +84,54 @@ def test_columns_that_differ_in_case_are_read_where_spark_tells_them_apart(run, 
     for late in (False, True):
         with pytest.raises(SchemaError, match=r"'user' and 'User' differ in case only.*caseSensitive"):
             od.spark.read_output(checkpoint, late=late)
+
+
+FAILS = """
+import sys
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ordstream as od
+
+def fails(row):
+    if row.ts == 2:
+        raise ValueError("not this one")
+    return tuple(row)
+
+if __name__ == "__main__":
+    folder = sys.argv[1]
+    table = pa.table({"ts": [1, 2, 3], "user": [1, 1, 2]})
+    pq.write_table(table, f"{folder}/in/a.parquet")
+    spark = od.spark.local_session(1, memory="500m")
+    pipeline = od.Pipeline(table.schema).map(fails, schema=table.schema).key_by("user").count("n")
+    frame = spark.readStream.schema("ts long, user long").parquet(f"{folder}/in")
+    query = od.spark.stream(
+        pipeline, frame, order_by="ts", checkpoint=f"{folder}/checkpoint", trigger="available now"
+    )
+    try:
+        query.awaitTermination(120)
+    except od.OrdstreamError as error:
+        print(error)
+    spark.stop()
+"""
+
+
+def test_an_error_in_a_stream_says_where_and_shows_no_trace_of_java(java, tmp_path):
+    pytest.importorskip("pyspark")
+    (tmp_path / "in").mkdir()
+    program = tmp_path / "program.py"
+    program.write_text(FAILS)
+    environment = os.environ | {"PYTHONPATH": str(Path(od.__file__).parents[1])}
+    command = [sys.executable, str(program), str(tmp_path)]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    line = FAILS.split("\n").index('        raise ValueError("not this one")') + 1
+    assert ended.stdout.splitlines() == [
+        "operator 'map_1' failed at serial 2: ValueError: not this one",
+        f"  at: {program}:{line}, in fails",
+        "  row: {'ts': 2, 'user': 1}",
+    ]
+    assert "ERROR MicroBatchExecution" in ended.stderr
+    assert "ValueError: not this one" in ended.stderr
+    assert "\tat " not in ended.stderr

@@ -43,8 +43,9 @@ STOP_LOGGERS = (
 )
 
 
-#: The last line of a Python trace that names an error of ours, in what Spark makes of a failed task.
-_TOLD = re.compile(r"^ordstream\.errors\.(\w+): (.*)$", re.MULTILINE)
+#: What a Python trace ends with where the error is ours, in what Spark makes of a failed task: its first
+#: line, and those below it that say where (the user's file and line, the row).
+_TOLD = re.compile(r"^ordstream\.errors\.(\w+): (.*(?:\n  .*)*)$", re.MULTILINE)
 
 
 class StreamStopped(Exception):
