@@ -31,7 +31,13 @@ KEPT = 2
 
 _MANIFEST = re.compile(r"(\d{12})\.json")
 _UNDER_WAY = re.compile(r"\.(\d{12})-.*\.tmp")
+_FILE_URI = re.compile(r"\Afile:(?://)?(?=/)")
 _FILE = re.compile(r"(\d{12})-.*")
+
+
+def folder_of(checkpoint: str | os.PathLike[str]) -> Path:
+    """The absolute path of a checkpoint, which may be written as Spark writes folders (``file:/a``)."""
+    return Path(_FILE_URI.sub("", os.fspath(checkpoint))).absolute()
 
 
 class EpochLog:
@@ -58,7 +64,7 @@ class EpochLog:
     """
 
     def __init__(self, folder: str | os.PathLike[str], files: Files | None = None) -> None:
-        self.folder = Path(folder).absolute()
+        self.folder = folder_of(folder)
         self._files = files or Files()
         self._commits = self.folder / COMMITS
         said = self._said()
@@ -81,7 +87,7 @@ class EpochLog:
         CheckpointError
             It holds something else, or another stream: ordered by other columns, with another output.
         """
-        path, files = Path(folder).absolute(), files or Files()
+        path, files = folder_of(folder), files or Files()
         try:
             files.folder(path)
             if not (path / QUERY).exists():

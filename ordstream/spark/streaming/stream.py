@@ -32,7 +32,7 @@ from ordstream.spark.columns import Carried, carry, place_in_source, slots, sort
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE
 from ordstream.spark.streaming.epoch_functions import FINISH
-from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
+from ordstream.spark.streaming.epoch_log import SPARK, EpochLog, folder_of
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
 from ordstream.spark.streaming.epoch_runner import (
     EpochRunner,
@@ -236,7 +236,7 @@ def finish(
     CheckpointError
         As for `stream`; nothing was committed yet.
     """
-    path = Path(checkpoint).absolute()
+    path = folder_of(checkpoint)
     given: dict[str, Any] = {"nodes": nodes, "workers": workers, "grouping": "hash", "options": options}
     known = _started.get(path)
     if known is not None and known[1]["query"] is not None and known[1]["query"].isActive:
@@ -378,7 +378,7 @@ def _opened(pipeline: Pipeline, checkpoint: Any, order: tuple[str, ...]) -> Epoc
             f"checkpoint={text!r}: it must be a folder of a file system that driver and executors have "
             "mounted (a local disk for local Spark, NFS for a cluster); object stores are not supported yet"
         )
-    return EpochLog.begun(text.removeprefix("file://"), order, output_schema(pipeline))
+    return EpochLog.begun(text, order, output_schema(pipeline))
 
 
 def _check_last(log: EpochLog, pipeline: Pipeline) -> EpochManifest | None:

@@ -101,6 +101,15 @@ def test_what_is_no_such_stream_is_refused(tmp_path):
         begun(tmp_path / "c", schema=pa.schema([("m", pa.int64())]))
 
 
+@pytest.mark.parametrize("how", ["file:", "file://"])
+def test_a_folder_may_be_written_as_spark_writes_it(tmp_path, how):
+    folder = tmp_path / "file:" / "c"
+    folder.mkdir(parents=True)
+    log = begun(f"{how}{folder}")
+    assert log.folder == folder
+    assert EpochLog(f"{how}{folder}").query == EpochLog(folder).query == log.query
+
+
 @pytest.mark.parametrize("step", ["create", "write", "sync", "link", "sync_folder"])
 def test_a_full_disk_leaves_no_commit_but_a_linked_one(tmp_path, step):
     class Full(Files):
