@@ -134,8 +134,8 @@ def apply(
     order_by : str or Column, or sequence of these
         Needed for one frame. Columns of `df`, which need not be columns of the pipeline's source: names, or
         Spark's columns with their directions (``F.desc("a")``, ``F.col("a").asc_nulls_last()``,
-        ``F.lower("b")``). Empty: source order only. Of several frames: what orders rows of one source that
-        are equal in `merge_by`.
+        ``F.lower("b")``). Empty: source order only, where Spark knows it (Parquet). Of several frames: what
+        orders rows of one source that are equal in `merge_by`.
     outputs : mapping of str to Pipeline, optional
         Several outputs of one graph, as of `Pipeline.run`: the result is a mapping of each name to its
         DataFrame (`OutputFrames`).
@@ -200,13 +200,14 @@ def apply(
         than the pipeline's; if the pipeline compares one that has a collation.
     PlanError
         If an option is unknown or out of range, the grouping doesn't fit the operators, or `order_by` holds
-        what rows can't be compared by.
+        what rows can't be compared by, or is empty where the source has no order.
     """
     check_order(order)
     check_known(options, OF_APPLY)
     plan, named = (pipeline.plan, ()) if outputs is None else pipeline._several(outputs)
     given = input_of(Pipeline.of(plan), df, order_by, merge_by)
     check_taken(given.pipeline.plan)
+    given.check_order(presorted, order)
     if presorted and merge_by is not None:
         raise PlanError("presorted: several frames are merged, which sorts them: leave it out")
     if progress is not None and listen is None and not executors_are_here(given.session):

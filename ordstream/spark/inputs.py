@@ -99,6 +99,22 @@ class Input:
             return carry(df, source, read, order_keys(self.order_by, df), compared)
         return _merged(self, {*read, self.merge_by}, compared)
 
+    def check_order(self, presorted: bool, order: str) -> None:
+        """Raise PlanError where the order that the source has is asked for, and Spark does not know it:
+        only rows that meet no state, in no order, may come as they like.
+        """
+        if presorted or self.merge_by is not None or order_names(self.order_by):
+            return
+        (df,) = self.frames.values()
+        operators = self.pipeline.plan.operators
+        if place_in_source(df) or (order == "none" and not any(one.stateful for one in operators)):
+            return
+        raise PlanError(
+            "order_by=() is the order that the source has, and this frame does not say where a row stands "
+            "in it (one that is read from Parquet files does): name the columns that order its rows, or "
+            "give presorted=True if they lie in order, one partition after the other"
+        )
+
     def kinds(self) -> list[DataType]:
         """Spark's types of the columns of the pipeline's source; of those that two frames have with
         different ones: a plain text.

@@ -334,3 +334,18 @@ def test_decimals_are_summed_compared_and_keys_as_in_spark_sql(spark, key, value
         assert sorted(found.collect()) == sorted(wanted.collect())
     whole = apply(od.Pipeline(frame).key_by("k").scan(known=od.count()), frame, order_by=["x", "n"], nodes=2)
     assert whole.select("n").collect() == frame.orderBy("x", "n").select("n").collect()
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_order_of_a_source_that_has_none_is_refused(spark, nodes):
+    """Not sorted by its columns without a word."""
+    table = pa.table({"ts": [3, 1, 2], "user": [1, 1, 1]})
+    frame, running = spark.createDataFrame(table).coalesce(1), od.Pipeline(table.schema).key_by("user")
+    with pytest.raises(
+        od.PlanError, match=r"order_by=\(\) is the order that the source has.*presorted=True"
+    ):
+        apply(running.count("n"), frame, order_by=(), nodes=nodes)
+    there = apply(running.scan(n=od.count()), frame, order_by=(), nodes=nodes, presorted=True)
+    assert [row.ts for row in there.collect()] == [3, 1, 2]
+    late = od.Pipeline(table.schema).filter(od.col("ts") > 1)
+    assert {row.ts for row in apply(late, frame, order_by=(), nodes=nodes, order="none").collect()} == {2, 3}
