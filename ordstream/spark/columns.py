@@ -356,8 +356,10 @@ def _place_column(frame: DataFrame, at: str) -> Column:
 
 
 def sortable(kind: DataType) -> bool:
+    """Whether Spark sorts by such a column."""
     if isinstance(kind, ArrayType):
         return sortable(kind.elementType)
     if isinstance(kind, StructType):
         return all(sortable(field.dataType) for field in kind.fields)
-    return not isinstance(kind, MapType | VariantType)
+    odd = ("interval", "geometry", "geography")  # of months, days and microseconds, which no order has
+    return not isinstance(kind, MapType | VariantType) and kind.typeName() not in odd

@@ -349,3 +349,10 @@ def test_the_order_of_a_source_that_has_none_is_refused(spark, nodes):
     assert [row.ts for row in there.collect()] == [3, 1, 2]
     late = od.Pipeline(table.schema).filter(od.col("ts") > 1)
     assert {row.ts for row in apply(late, frame, order_by=(), nodes=nodes, order="none").collect()} == {2, 3}
+
+
+def test_a_column_that_spark_can_t_sort_and_nobody_reads_breaks_no_tie(spark):
+    frame = spark.range(4).selectExpr("id as ts", "id % 2 as user", "make_interval(1, 2) as gap")
+    schema = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("gap", pa.int64())])
+    pipeline = od.Pipeline(schema).key_by("user").count("n")
+    assert [row.n for row in apply(pipeline, frame, order_by="ts").collect()] == [1, 1, 2, 2]
