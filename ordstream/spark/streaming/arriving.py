@@ -165,12 +165,15 @@ class Arriving(Iterator[pa.RecordBatch]):
         """New rows and those that waited, in order, as far as they wait no longer."""
         arrival = self._arrival
         parts = [batch for batch in rows if batch.num_rows]
+        came = bool(parts)
         if arrival.waiting is not None:
             parts = [*_waited(arrival, parts[0].schema if parts else None), *parts]
         if not parts:
             return
         schema = parts[-1].schema
-        table = in_order(pa.Table.from_batches([part.cast(schema) for part in parts]), arrival.ordering)
+        table = pa.Table.from_batches([part.cast(schema) for part in parts])
+        if came:  # rows that wait are in order, also by what a pipeline that ends the stream has not
+            table = in_order(table, arrival.ordering)
         if arrival.slack is not None and not arrival.flush:
             times = units(table.column(arrival.ordering[0]).combine_chunks())
             seen = times[times > NONE]
@@ -245,10 +248,14 @@ def _waited(arrival: Arrival, schema: pa.Schema | None) -> list[pa.RecordBatch]:
         raise SourceError(f"{arrival.waiting}: rows that wait can't be read: {error}") from error
     kept = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     of_job = arrival.names if kept else {}  # an older release did not write the names
-    there = {kept.get(name, name): name for name in table.schema.names}
-    wanted = list(of_job) or table.schema.names if schema is None else schema.names
-    found = [there.get(of_job.get(name, name)) for name in wanted]
-    missing = [of_job.get(name, name) for name, column in zip(wanted, found, strict=True) if column is None]
+    names = table.schema.names
+    there = {kept.get(name, name): name for name in names}
+    # a column of `order_by` may be there twice: as the frame has it ("o"), and as the pipeline reads it
+    there_as = {(name[0], kept.get(name, name)): name for name in names}
+    wanted = list(of_job) or names if schema is None else schema.names
+    named = [of_job.get(name, name) for name in wanted]
+    found = [there_as.get((name[0], own), there.get(own)) for name, own in zip(wanted, named, strict=True)]
+    missing = [own for own, column in zip(named, found, strict=True) if column is None]
     try:
         if missing and schema is not None:
             raise pa.ArrowKeyError(f"they were kept without {', '.join(map(repr, missing))}")

@@ -139,3 +139,34 @@ def test_rows_that_wait_are_found_by_the_names_of_their_columns(tmp_path):
     with pytest.raises(SourceError, match=r"don't fit this pipeline's source: .* start that one until"):
         list(Arriving(batches.arrival, iter([text]), EpochFiles(os.fspath(tmp_path), 1, "0")))
     assert batches.take([], flush=True) == [(9, 2), (10, 3)]
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_rows_that_wait_keep_a_time_as_it_was_and_as_it_is_read(tmp_path, flush):
+    """An instant of the frame, by which they are ordered, that the pipeline reads as a clock's reading; the
+    clock is put back behind 10. Who ends the stream knows the pipeline only.
+    """
+    (tmp_path / "waiting").mkdir()
+    instants = pa.array([10, 20, 30, 40], pa.timestamp("us", "UTC"))
+    readings = pa.array([110, 105, 115, 125], pa.timestamp("us"))
+    batch = pa.record_batch({"c0": readings, "c1": [1, 2, 3, 4], "o0": instants})
+    names = {"c0": "ts", "c1": "n", "o0": "ts"}
+    arrival = Arrival(("o0",), ("ts",), "raise", 1000, None, None, None, names=names)
+    first = Arriving(arrival, iter([batch]), EpochFiles(os.fspath(tmp_path), 0, "0"))
+    assert list(first) == []
+    (waiting,) = first.said()["waiting"]
+    arrival = replace(arrival, waiting=os.fspath(tmp_path / "waiting" / waiting["file"]), latest=40, slack=0)
+    if flush:
+        arrival = replace(arrival, ordering=("c0",), flush=True, names={"c0": "ts", "c1": "n"})
+    new = pa.record_batch(
+        {
+            "c0": pa.array([135], pa.timestamp("us")),
+            "c1": [5],
+            "o0": pa.array([50], pa.timestamp("us", "UTC")),
+        }
+    )
+    second = Arriving(arrival, iter([new]), EpochFiles(os.fspath(tmp_path), 1, "0"))
+    found = pa.Table.from_batches(list(second))
+    assert sum(one["rows"] for one in second.said()["waiting"]) == (not flush)
+    assert found["c1"].to_pylist() == [1, 2, 3, 4]
+    assert found["c0"].combine_chunks() == readings
