@@ -13,7 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import ordstream as od
-from ordstream.errors import SchemaError
+from ordstream.errors import CheckpointError, SchemaError
+
+pytest.importorskip("pyspark")
+from ordstream.spark.streaming import stream
 
 
 @pytest.fixture
@@ -84,6 +87,70 @@ def test_columns_that_differ_in_case_are_read_where_spark_tells_them_apart(run, 
     for late in (False, True):
         with pytest.raises(SchemaError, match=r"'user' and 'User' differ in case only.*caseSensitive"):
             od.spark.read_output(checkpoint, late=late)
+
+
+@pytest.mark.parametrize("aqe", ["true", "false"])
+@pytest.mark.parametrize("options", [{}, {"nodes": 2}, {"nodes": 2, "grouping": "dkg"}, {"driver_rows": 9}])
+def test_a_micro_batch_of_several_files_may_leave_no_rows(spark, conf, monkeypatch, tmp_path, aqe, options):
+    """Nor a partition, and so no task, where several tasks read it: it is an epoch like any other, also
+    where it is given again.
+    """
+    monkeypatch.setattr(stream, "slots", lambda _: 2)
+    conf("spark.sql.adaptive.enabled", aqe)
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    table = pa.table({"ts": [1, 2, 3, 4], "user": [1, 1, 2, 1]})
+    pipeline = od.Pipeline(table.schema).key_by("user").scan(n=od.count())
+    counts = []
+    for number, kept in enumerate(("ts < 0", "ts < 9", "ts < 0", "ts < 0")):
+        if number < 3:
+            for part in (0, 2):
+                pq.write_table(table.slice(part, 2), folder / f"{number}{part}.parquet")
+        else:
+            for path in (checkpoint / "spark" / "commits").glob("*2*"):
+                path.unlink()
+        frame = spark.readStream.schema("ts long, user long").parquet(str(folder)).where(kept)
+        query = od.spark.stream(
+            pipeline,
+            frame,
+            order_by="ts",
+            checkpoint=checkpoint,
+            trigger="available now",
+            slack=1,
+            **options,
+        )
+        query.awaitTermination(120)
+        counts += [one["rows"] for one in query.epochs]
+    assert counts == [0, 4, 0]
+    od.spark.finish(checkpoint)
+    assert od.spark.read_output(checkpoint).toArrow() == pipeline.run(table).table
+
+
+def test_a_micro_batch_whose_files_are_gone_is_not_the_same(spark, monkeypatch, tmp_path):
+    monkeypatch.setattr(stream, "slots", lambda _: 2)
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    table = pa.table({"ts": [1, 2], "user": [1, 1]})
+    pipeline = od.Pipeline(table.schema).key_by("user").count("n")
+    pq.write_table(table, folder / "a.parquet")
+    frame = spark.readStream.schema("ts long, user long").parquet(str(folder))
+
+    def go():
+        given = {"order_by": "ts", "checkpoint": checkpoint, "trigger": "available now"}
+        od.spark.stream(pipeline, frame, **given).awaitTermination(120)
+
+    go()
+    for path in (folder / "a.parquet", *(checkpoint / "spark" / "commits").glob("*0*")):
+        path.unlink()
+    with pytest.raises(CheckpointError, match="micro-batch 0 again, with 0 rows that are not the 2"):
+        go()
+
+
+@pytest.mark.parametrize("wrong", [5, None, {"ts": 1}])
+def test_an_order_by_of_another_kind_is_refused(run, wrong):
+    table = pa.table({"ts": [1], "user": [1]})
+    with pytest.raises(od.PlanError, match="order_by takes the name of a column, or a list of names"):
+        run(od.Pipeline(table.schema), "ts long, user long", order_by=wrong)
 
 
 FAILS = """

@@ -58,6 +58,8 @@ class Arrival:
         the latter: another run may have another source.
     source : pyarrow.Schema
         Of the pipeline, in Spark's types: what rows that are too late are put aside as.
+    no_rows : bool
+        Nothing has come, whatever arrives.
     """
 
     ordering: tuple[str, ...]
@@ -70,6 +72,7 @@ class Arrival:
     flush: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     source: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    no_rows: bool = False
 
 
 class Arriving(Iterator[pa.RecordBatch]):
@@ -104,7 +107,7 @@ class Arriving(Iterator[pa.RecordBatch]):
         self._waiting: TableFile | None = None
         self.released = 0
         waits = arrival.slack is not None or arrival.waiting is not None
-        rows = iter(()) if arrival.flush else self._received(batches)
+        rows = iter(()) if arrival.flush or arrival.no_rows else self._received(batches)
         self._rows = self._sorted(rows) if waits else rows
 
     def __next__(self) -> pa.RecordBatch:

@@ -55,7 +55,7 @@ from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
 from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock
 from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, map_of
-from ordstream.spark.streaming.micro_batch import Rows
+from ordstream.spark.streaming.micro_batch import InOrder, Rows
 from ordstream.spark.streaming.on_driver import is_small, run_here
 from ordstream.spark.streaming.spread import Spread
 
@@ -160,7 +160,11 @@ class EpochRunner:
         began = time.perf_counter()
         begin = self._begin(number, before, end)
         mapped = self._balanced(begin, before)._mapped(rows, begin, before is None)
-        results = mapped._collect(rows, begin, before, self._arrival(before, end))
+        arrival = self._arrival(before, end)
+        results = mapped._collect(rows, begin, before, arrival)
+        if not results and (frame := rows.in_order()).isEmpty():  # Spark makes no task of no rows
+            none = InOrder(nothing(frame.sparkSession))
+            results = mapped._collect(none, begin, before, replace(arrival, no_rows=True))
         ran = time.perf_counter() - began
         return mapped._manifest(begin, before, results, spark_id, ran)
 
@@ -217,8 +221,8 @@ class EpochRunner:
     def digest(self, rows: DataFrame) -> Said:
         """What a micro-batch's rows are, as the manifest's `input` says it."""
         function = DigestFunction(self._arrival(None, SUSPEND))
-        (result,) = _read(rows.mapInArrow(function, _RESULT))
-        found: Said = result["input"]
+        results = _read(rows.mapInArrow(function, _RESULT))
+        found: Said = results[0]["input"] if results else {"rows": 0, "digest": ""}  # no row, no task
         return found
 
     def _begin(self, number: int, before: EpochManifest | None, end: str) -> Begin:
@@ -539,7 +543,7 @@ def _read(rows: DataFrame) -> Results:
 
 
 def nothing(spark: SparkSession) -> DataFrame:
-    """A frame of one partition, for the job of an epoch that gets no rows."""
+    """A frame of one partition, for the job of an epoch that gets no rows: its one row is not looked at."""
     return spark.range(0, 1, 1, 1)
 
 

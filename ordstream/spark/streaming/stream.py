@@ -342,11 +342,12 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
 
 def _names(order_by: Any, df: DataFrame, source: Sequence[str]) -> tuple[str, ...]:
     """As the pipeline's source spells them; columns that are none of it as the frame does."""
-    names = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    if not all(isinstance(name, str) for name in names):
+    names = (order_by,) if isinstance(order_by, str) else order_by
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise PlanError(
             f"order_by takes the name of a column, or a list of names, ascending; got {order_by!r}"
         )
+    names = tuple(names)
     if not names and OFFSET in df.columns:
         return (OFFSET,)
     sensitive, where = is_case_sensitive(df), "the DataFrame"
