@@ -110,7 +110,18 @@ def _key(item: str | Column, df: DataFrame) -> OrderKey:
     at = _place(column, df)
     name = field.name if at is None else df.columns[at]
     _check_type(name, field.dataType)
+    if at is None:
+        _check_sorted_by(column, df)
     return OrderKey(at, column if at is None else None, name, descending, nulls_last)
+
+
+def _check_sorted_by(column: Column, df: DataFrame) -> None:
+    """Raise SchemaError for what Spark itself sorts no rows by: `explode` makes several rows of one."""
+    with unlogged():
+        try:
+            df.orderBy(column).schema  # noqa: B018
+        except AnalysisException as error:
+            raise SchemaError(f"order_by: {str(error).splitlines()[0]}") from error
 
 
 def _check_type(name: str, kind: DataType) -> None:
