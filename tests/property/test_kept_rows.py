@@ -21,6 +21,7 @@ from property.test_snapshots import check_cut
 from state_runs import Segment
 
 import ordstream as od
+from ordstream.testing import run_serial
 
 limits = pytest.importorskip("ordstream._core.ground.kept_batches", reason="the core is not built")
 
@@ -128,6 +129,53 @@ def test_rows_stay_in_their_batches_while_these_are_few(keep, workers):
         most[bound] = max(seen) - seen[0]
     assert most[1 << 30] > 8 << 20  # each of them: all batches are still there
     assert most[1 << 18] < 6 << 20
+
+
+@pytest.mark.parametrize("kind", ["lag", "lead"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rows_that_are_shown_again_stay_in_their_batches_while_these_are_few(kind, workers):
+    built = od.Pipeline({"k": int, "v": int, "s": str}).key_by("k")
+    built = built.lag({"then": "s"}, 2) if kind == "lag" else built.lead({"then": "s"}, 2)
+    whole = pa.Table.from_batches(fresh(100, []))
+    expected = run_serial(built, whole).table
+    most = {}
+    for bound in (1 << 30, 1 << 18):
+        seen: list[int] = []
+        with (
+            kept_limits(bound, 1),
+            built.stream(fresh(100, seen), workers=workers, chunk_rows=512, max_bytes=2 << 20) as stream,
+        ):
+            at = 0
+            for batch in stream:  # what came before is gone
+                assert batch.equals(expected.slice(at, len(batch)).combine_chunks().to_batches()[0])
+                at += len(batch)
+        assert at == len(expected)
+        most[bound] = max(seen) - seen[0]
+    assert most[1 << 30] > 8 << 20  # each of them: all batches are still there
+    assert most[1 << 18] < 6 << 20
+
+
+def texts(batches: int) -> Iterator[pa.RecordBatch]:
+    """Batches of 5,000 keys in turn: a row is followed by the next of its key behind its own batch. The
+    buffers of each have the same size, so that a batch takes the memory of one that was let go of."""
+    for turn in range(batches):
+        rows = range(turn * 4096, (turn + 1) * 4096)
+        yield pa.record_batch({"k": [row % 5000 for row in rows], "s": [f"{row:012d}" for row in rows]})
+
+
+@pytest.mark.parametrize("kind", ["lag", "lead"])
+@pytest.mark.parametrize(("workers", "chunk_rows"), [(1, 64), (1, 256), (2, 64), (4, 256)])
+def test_a_batch_stays_while_what_shows_its_rows_waits(kind, workers, chunk_rows):
+    built = od.Pipeline({"k": int, "s": str}).key_by("k")
+    built = built.lead({"t": "k"}) if kind == "lead" else built.lag({"t": "s"}).select("k", s="t")
+    slow = built.map(lambda row: (row.s,), schema={"s": str})  # chunks wait in front of it
+    found = slow.run(texts(40), workers=workers, chunk_rows=chunk_rows).table["s"].to_pylist()
+    last = 40 * 4096 - 5000
+    if kind == "lag":
+        assert found == [None] * 5000 + [f"{row:012d}" for row in range(last)]
+    else:
+        rest = sorted(range(last, 40 * 4096), key=lambda row: row % 5000)
+        assert found == [f"{row:012d}" for row in (*range(last), *rest)]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x01", b"\x02" * 9, b"\x00" * 3, b"\x01" + b"\xff" * 8])

@@ -19,6 +19,8 @@ KEEPING = {
     "tail of texts": lambda p: p.key_by("s").tail(1),
     "last": lambda p: p.deduplicate("k", keep="last"),
     "lead": lambda p: p.key_by("k").lead("s"),
+    "lag": lambda p: p.key_by("k").lag(["s", "x"], 2),
+    "lag of the lead": lambda p: p.key_by("k").lead("s").key_by("k").lag("s"),
     "filtered": lambda p: p.filter(od.col("x") > 0.3).key_by("k").tail(3),
     "twice": lambda p: p.key_by("k").lead("x").key_by("s").tail(1),
 }

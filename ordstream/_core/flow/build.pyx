@@ -236,6 +236,8 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
     op.kernel.stop = &rt.run.stop
     op.kernel.reader_turn = &rt.run.reader_turn
     op.kernel.batches = &rt.batches
+    if op.kernel.shows_kept:
+        rt.batches.issued = &rt.ingress.issued_serial
     op.kind = op.kernel.kind
     if op.kind == PS:
         keys = operator.keys

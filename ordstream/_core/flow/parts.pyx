@@ -157,7 +157,7 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
     cdef int32_t given
     cdef int32_t finished
     cdef bint sampled = op.sample_every > 0 and add_relaxed(&op.sample_clock, 1) % op.sample_every == 0
-    if not kernel.in_place:
+    if kernel.in_place != 1:
         out = chunk_new(w)
         if out == NULL:
             out_of_memory(op)

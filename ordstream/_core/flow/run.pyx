@@ -277,7 +277,7 @@ cdef class Run:
             self.pinned -= 1
             add_relaxed(&self.rt.pool.bytes, -b.bytes)
             kept_emitted(&self.rt.batches, b)
-        kept_release(&self.rt.batches)
+        kept_release(&self.rt.batches, emitted)
         if self.pinned < pinned:
             self.note_retirable()
             self.wake_parked()                                # below the cap again, perhaps

@@ -13,6 +13,7 @@ cdef struct Batch:
     a64 lent               # output batches that have columns of this one by reference (lent_columns.pxd)
     Batch* before          # the one that was pushed before; gone once its last serial is emitted
     a64 kept               # buckets whose states refer to rows of this one (kept_batches.pxd)
+    int64_t shown_through  # the feeding thread's, once no state refers to it: who may still read its rows
     void* source           # PyObject*: the record batch, owned; touched with the GIL. NULL: control
     int32_t kind           # ChunkKind: DATA, TIME, END_OF_STREAM, SUSPEND, FAILURE
     int32_t ncols

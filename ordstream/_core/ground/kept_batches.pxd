@@ -6,7 +6,10 @@ a) A worker finds the batch of a row that it processes by its serial: from the n
 b) `Batch.kept` counts the buckets that refer to a batch. A bucket begins to refer only while it processes a
    row of that batch; so a batch whose rows are all emitted, and for which none counts, is never referred to
    again, and is released.
-c) What is emitted and kept counts no more as in flight: its bound is here. While states refer to batches of
+c) Where an operator shows such rows before the end of the stream (`Kernel.shows_kept`), what it made may
+   point into a batch that no state refers to any more. So a batch is released only once all that had entered
+   the run when the feeding thread saw that is emitted.
+d) What is emitted and kept counts no more as in flight: its bound is here. While states refer to batches of
    more than `most` bytes, and those rows are less than a quarter of these, rows are copied as they come, and
    buckets copy out what they refer to (state/lent_rows.pxd).
 """
@@ -28,6 +31,8 @@ cdef struct KeptBatches:
     Batch* head            # the feeding thread's: emitted, and referred to
     int64_t most           # bytes; 0: no row is referred to
     int64_t least          # rows of a batch that is referred to: a small one is copied
+    a64* issued            # Ingress.issued_serial, where rows are shown before the end (c); else NULL
+    int64_t ending         # the feeding thread's: batches that wait only for what points into them
 
 
 cdef inline bint batches_are_few(KeptBatches* x) noexcept nogil:
@@ -42,5 +47,5 @@ cdef void kept_begin(KeptBatches* x, Batch* b) noexcept nogil
 cdef void kept_end(KeptBatches* x, Batch* b) noexcept nogil
 cdef void kept_pushed(KeptBatches* x, Batch* b, Batch* before) noexcept nogil
 cdef void kept_emitted(KeptBatches* x, Batch* b) noexcept
-cdef void kept_release(KeptBatches* x) noexcept
+cdef void kept_release(KeptBatches* x, int64_t emitted) noexcept
 cdef void kept_free(KeptBatches* x) noexcept

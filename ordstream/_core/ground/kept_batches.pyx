@@ -75,30 +75,50 @@ cdef void kept_pushed(KeptBatches* x, Batch* b, Batch* before) noexcept nogil:
 cdef void kept_emitted(KeptBatches* x, Batch* b) noexcept:
     """Release a batch all of whose rows are emitted, or keep it while states refer to it. The feeding
     thread, with the GIL."""
+    cdef bint used
     store_release(&x.oldest, b.first_serial + b.rows)         # with load_acquire in kept_batch
-    if load_acquire(&b.kept) == 0:                            # pairs with add_acq_rel in kept_end
+    used = load_acquire(&b.kept) != 0                         # pairs with add_acq_rel in kept_end
+    if not used and x.issued == NULL:
         batch_drop(b)
         return
+    b.shown_through = -1
     b.next = x.head
     x.head = b
+    x.ending += not used
 
 
-cdef void kept_release(KeptBatches* x) noexcept:
-    """Release the batches that no state refers to any more. The feeding thread, with the GIL. Cost: a load
-    where no bucket let go of one."""
+cdef bint ends(KeptBatches* x, Batch* b, int64_t emitted) noexcept:
+    """Whether an emitted batch that no state refers to may go: what shows its rows had entered the run
+    before the state let go, so before this looks."""
+    if x.issued == NULL:
+        return True
+    if b.shown_through < 0:
+        b.shown_through = load_relaxed(x.issued)              # behind load_acquire of `kept`
+    return b.shown_through <= emitted
+
+
+cdef void kept_release(KeptBatches* x, int64_t emitted) noexcept:
+    """Release the batches that no state refers to any more, nor what was made of its rows. The feeding
+    thread, with the GIL. Cost: a load where no bucket let go of one.
+
+    emitted : serial through which all outputs are written.
+    """
     cdef int64_t let_go = load_acquire(&x.let_go)             # pairs with add_acq_rel in kept_end
     cdef Batch** at = &x.head
     cdef Batch* b
-    if let_go == x.seen:
+    if let_go == x.seen and x.ending == 0:
         return
     x.seen = let_go
+    x.ending = 0
     while at[0] != NULL:
         b = at[0]
-        if load_acquire(&b.kept) != 0:                        # pairs with add_acq_rel in kept_end
-            at = &b.next
-            continue
-        at[0] = b.next
-        batch_drop(b)
+        if load_acquire(&b.kept) == 0:                        # pairs with add_acq_rel in kept_end
+            if ends(x, b, emitted):
+                at[0] = b.next
+                batch_drop(b)
+                continue
+            x.ending += 1
+        at = &b.next
 
 
 cdef void kept_free(KeptBatches* x) noexcept:

@@ -70,6 +70,9 @@ cdef enum OperatorKind:
     PS = 1
     SF = 2
 
+cdef enum:
+    IN_PLACE_AND_BYTES = 2
+
 cdef enum OnError:
     ON_ERROR_FAIL = 0
     ON_ERROR_SKIP = 1
@@ -111,11 +114,14 @@ cdef struct Skip:
 
 cdef struct Kernel:
     int32_t kind           # OperatorKind
-    int32_t in_place       # PS/SF: writes into prepared columns of the input chunk
+    # PS/SF: writes into prepared columns of the input chunk. IN_PLACE_AND_BYTES: what they point to lies in
+    # part.out, a chunk without rows, which `finish` takes
+    int32_t in_place
     int32_t on_error       # OnError
     int32_t max_workers    # 0: no bound of its own (1 for a Python function under the GIL)
     int32_t keeps_views    # outputs may hold views into the input chunk: the runtime holds it
     int32_t uses_hash      # PS: looks keys up, so in.hash saves hashing them; 0: in.hash may be NULL
+    int32_t shows_kept     # PS/SF: outputs for rows may hold views into batches that states let go of
     int32_t unbounded      # a row may take any time (a user's function): no finished unit is kept meanwhile
     int32_t units          # SL: apply takes and gives whole units; 0: a chunk of one lane
     uint64_t reads         # lanes that it works on, a bit each; without `units` one; 0: lane 0

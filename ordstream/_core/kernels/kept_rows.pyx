@@ -14,17 +14,17 @@ in entries (lent_rows.pxd).
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, PT_LIST, PT_VIEW, TIME, Chunk, Column, Failure, LayoutOwner,
-    Worker, chunk_alloc, chunk_reserve, failure_set,
+    END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, PT_LIST, PT_VIEW, TIME, Chunk, Failure, LayoutOwner, Worker,
+    chunk_alloc, chunk_reserve, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
-from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport IN_PLACE_AND_BYTES, PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.ground.threads cimport prefetch_write
-from ordstream._core.kernels.passed_columns cimport pass_column
+from ordstream._core.kernels.kept_shown cimport lag_finish, lag_prepare, shown_process
 from ordstream._core.state.deadlines cimport due_before, keys_close, keys_due
 from ordstream._core.state.kept_bucket cimport (
     FIRST, LAG, LAST, LEAD, TAIL, KeptBucket, KeptContext, drop_rows, find_lender, kept_bytes, kept_export,
@@ -55,49 +55,24 @@ cdef dict MODES = {"lag": LAG, "lead": LEAD, "tail": TAIL, "first": FIRST, "last
 # -------------------------------------------------------------------------------- one row
 
 
-cdef int pass_rows(const KeptContext* x, Kernel* k, Worker* w, const Chunk* c, const int32_t* rows,
-                   int32_t n, Chunk* out) noexcept nogil:
-    """LAG: room for n rows behind out.n, with the input's columns. 0, or -1: no memory."""
-    cdef int32_t j
-    if chunk_reserve(w, out, k.output, n) != 0:
-        return -1
-    for j in range(x.ninput):
-        if pass_column(w, out, j, k.output.width[j], &c.cols[j], rows, n) != 0:
-            return -1
-    return 0
-
-
-cdef int beside_row(const KeptContext* x, Kernel* k, Worker* w, const Chunk* c, int32_t row, Chunk* out,
-                    int32_t index) noexcept nogil:
-    """LEAD: columns of the row behind (`c` NULL: nulls), beside the entry. 0, or -1: no memory."""
-    cdef const Column* source
-    cdef char* to
+cdef int beside_nulls(const KeptContext* x, Kernel* k, Worker* w, Chunk* out, int32_t index) noexcept nogil:
+    """LEAD: of the row behind, which never came. 0, or -1: no memory."""
     cdef int32_t width
     cdef int32_t j
-    cdef bint there
-    for j in range(x.nbeside):
-        width = k.output.width[x.ninput + j]
-        to = out.cols[x.ninput + j].data + <int64_t> index * width
-        there = c != NULL
-        if there:
-            source = &c.cols[x.beside[j]]
-            there = not is_null(source, row)
-            memcpy(to, source.data + <int64_t> row * width, width)
-        if not there:
-            memset(to, 0, width)
-        if (not there or out.cols[x.ninput + j].valid != NULL) and put_valid(
-                w, out, x.ninput + j, index, there) != 0:
+    for j in range(x.ninput, x.ninput + x.nbeside):
+        width = k.output.width[j]
+        memset(out.cols[j].data + <int64_t> index * width, 0, width)
+        if put_valid(w, out, j, index, False) != 0:
             return -1
     return 0
 
 
 cdef int emit_kept(const KeptContext* x, Kernel* k, Worker* w, const LentRows* lent, int64_t kept,
-                   const Chunk* c, int32_t row, Chunk* out) noexcept nogil:
+                   int32_t row, Chunk* out) noexcept nogil:
     """A whole row that was kept, caused by `row`. 0, or -1: no memory, and nothing was emitted."""
     if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
         return -1
-    if (show_kept(x.kept, lent, w, kept, out, 0, out.n, True) != 0
-            or beside_row(x, k, w, c, row, out, out.n) != 0):
+    if show_kept(x.kept, lent, w, kept, out, 0, out.n, True) != 0:
         return -1
     out.origin[out.n] = row
     out.n += 1
@@ -106,21 +81,14 @@ cdef int emit_kept(const KeptContext* x, Kernel* k, Worker* w, const LentRows* l
 
 
 cdef int keep_row(const KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chunk* c, int32_t row, Ring* r,
-                  int64_t now, int32_t index, Chunk* out) noexcept nogil:
-    """One row meets its key's ring. `index`: LAG: its row of `out`. 0, or -1: no memory, and the ring is as
-    before."""
+                  int64_t now, Chunk* out) noexcept nogil:
+    """One row meets its key's ring. 0, or -1: no memory, and the ring is as before."""
     cdef Span* times = ring_times(&x.ring, r)
     cdef bint emits = False
     cdef bint first = r.n == 0
-    if x.mode == LAG:
-        if show_kept(x.kept, &b.lent, w, ring_oldest(&x.ring, r) if r.n == x.n else 0, out, x.ninput, index,
-                     True) != 0:
-            return -1
-    elif x.mode == LEAD:
-        emits = r.n == x.n
-    elif x.mode == LAST and x.time >= 0:
+    if x.mode == LAST and x.time >= 0:
         emits = r.n and <uint64_t> now - <uint64_t> times.start > <uint64_t> x.within
-    if emits and emit_kept(x, k, w, &b.lent, ring_oldest(&x.ring, r), c, row, out) != 0:
+    if emits and emit_kept(x, k, w, &b.lent, ring_oldest(&x.ring, r), row, out) != 0:
         return -1
     if ring_keep(&x.ring, &b.lent, &b.base.held, c, row, r) != 0:
         if emits:
@@ -207,16 +175,15 @@ cdef int32_t take_rows(KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chun
     ahead.n = 0
     while k0 < n:
         m = min(n - k0, <int32_t> LOOKUP_BLOCK)
-        if (x.keys != NULL and keyed_lookup_block(
-                keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead,
-                slots) != 0) or (x.mode == LAG and pass_rows(x, k, w, c, rows + k0, m, out) != 0):
+        if x.keys != NULL and keyed_lookup_block(
+                keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
         if x.keys != NULL and x.mode != FIRST:
             for i in range(m):
                 r = <Ring*> keyed_state(keyed, slots[i])
                 if r.n == x.n:
-                    expect_row(x, &b.lent, ring_oldest(&x.ring, r), x.mode == LAG or x.mode == LEAD)
+                    expect_row(x, &b.lent, ring_oldest(&x.ring, r), False)
         for i in range(m):
             row = rows[k0 + i]
             if x.keys != NULL:
@@ -232,13 +199,9 @@ cdef int32_t take_rows(KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chun
             if x.mode == FIRST:
                 c.keep[row] = first_row(x, r, now)
                 continue
-            if keep_row(x, k, b, w, c, row, r, now, out.n, out) != 0:
+            if keep_row(x, k, b, w, c, row, r, now, out) != 0:
                 failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
-            if x.mode == LAG:
-                out.origin[out.n] = row
-                out.n += 1
-                out.slots = out.n
         k0 += m
     return n
 
@@ -273,7 +236,7 @@ cdef int flush_ring(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_t
             return -1
     for i in range(r.n):
         if (show_kept(x.kept, &b.lent, w, ring_place(&x.ring, r, i)[0], out, 0, out.n, passing) != 0
-                or beside_row(x, k, w, NULL, 0, out, out.n) != 0):
+                or beside_nulls(x, k, w, out, out.n) != 0):
             return -1
         out.origin[out.n] = 0
         out.flush_time[out.n] = ring_times(&x.ring, r).start if passing else 0
@@ -389,7 +352,7 @@ cdef class KeptRowsKernel(KernelOwner):
         beside = list(beside)
         x.mode = MODES[mode]
         x.n = n
-        x.lends = x.mode in (TAIL, LAST)
+        x.lends = x.mode != FIRST
         x.ninput = layout.layout.ncols
         x.nbeside = <int32_t> len(beside)
         if x.mode in (LEAD, TAIL, LAST) and kept != list(range(x.ninput)):
@@ -413,12 +376,20 @@ cdef class KeptRowsKernel(KernelOwner):
             x.within = span
             x.period = getattr(operator, "period", None) or 1
         for j in range(x.ninput):
-            if layout.layout.type[j] in (PT_VIEW, PT_LIST) and x.mode in (LAG, LEAD):
+            if layout.layout.type[j] in (PT_VIEW, PT_LIST) and x.mode == LEAD:
                 self.kernel.keeps_views = 1
         self.kernel.ctx = <void*> x
         self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.process = kept_process
-        if x.mode != LAG:
+        if x.mode == LAG or x.mode == LEAD:
+            self.kernel.process = shown_process
+            self.kernel.shows_kept = 1
+        if x.mode == LAG:
+            self.kernel.in_place = IN_PLACE_AND_BYTES
+            self.kernel.extra_cols = 2 * x.kept.n
+            self.kernel.prepare = lag_prepare
+            self.kernel.finish = lag_finish
+        else:
             self.kernel.punctuate = kept_punctuate
         if x.mode == FIRST:
             self.kernel.in_place = 1

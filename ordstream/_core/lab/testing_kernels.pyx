@@ -12,8 +12,8 @@ from ordstream._core.ground.atomics cimport a64, load_relaxed, store_relaxed
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST,
     PT_U8, PT_U16, PT_U32, PT_U64, PT_VIEW, TIME, Chunk, ChunkPool, Failure, Layout, LayoutOwner, View,
-    Worker, arena_reset, chunk_alloc, chunk_free, chunk_new, pool_free, pool_init, row_slot, worker_free,
-    worker_init,
+    Worker, arena_reset, chunk_alloc, chunk_free, chunk_hold, chunk_new, pool_free, pool_init, row_slot,
+    worker_free, worker_init,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, SL, Kernel, KernelOwner
 from ordstream._core.state.key_records cimport key_compare, key_hash
@@ -299,7 +299,10 @@ cdef class KernelRun:
                     break
             for i in range(out.n):
                 found.append((out.origin[i], read_row(out, k.output, i)))
-            chunk_free(&self.worker, out)
+            if k.in_place:
+                chunk_hold(c, out)                           # c's columns may point into it
+            else:
+                chunk_free(&self.worker, out)
         if k.in_place:
             order = [row_slot(c, i) for i in range(c.n)]
             if c.keep != NULL:

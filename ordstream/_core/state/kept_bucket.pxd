@@ -30,7 +30,7 @@ cdef struct KeptContext:
     const KeySpec* keys    # NULL: SF
     Mode mode
     int32_t n              # most rows
-    int32_t lends          # rows may stay in their batches: most of them are never shown
+    int32_t lends          # rows may stay in their batches
     const RowSpec* kept
     RingSpec ring          # of them
     int32_t ninput         # input columns

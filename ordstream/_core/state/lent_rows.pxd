@@ -21,6 +21,8 @@ from ordstream._core.state.row_queue cimport Entry, RowSpec, show_row
 cdef enum:
     NO_LENDER = -1         # rows are copied
     TOO_MANY = -2          # so are they; were fewer batches referred to, they need not be
+    SHOWN_ALREADY = 2      # a word of show_lent_rows: nothing is to be written
+    MOST_LENDERS = 256     # of a bucket
 
 cdef struct Lender:
     Batch* batch           # NULL: this place is free
@@ -48,6 +50,9 @@ cdef void lent_settle(LentRows* l, KeptBatches* batches) noexcept nogil
 cdef void lent_free(LentRows* l) noexcept nogil
 cdef int show_lent(const RowSpec* x, const LentRows* l, Worker* w, int64_t word, Chunk* out, int32_t first,
                    int32_t index, bint copies) noexcept nogil
+cdef int lent_valid(const RowSpec* x, const LentRows* l, Worker* w, Chunk* out) noexcept nogil
+cdef void show_lent_rows(const RowSpec* x, const LentRows* l, const int64_t* words, int32_t n, Column* cols,
+                         const int32_t* at, int64_t base) noexcept nogil
 cdef Entry* lent_entry(const RowSpec* x, const LentRows* l, int64_t* held, int64_t word) noexcept nogil
 
 
