@@ -155,6 +155,32 @@ def test_rows_that_are_shown_again_stay_in_their_batches_while_these_are_few(kin
     assert most[1 << 18] < 6 << 20
 
 
+@pytest.mark.parametrize("most", LIMITS)
+@pytest.mark.parametrize("key", [("k", "x"), ("s",), ("f",), ()])
+def test_a_long_flush_is_that_of_one_row_at_a_time(most, key):
+    """Rows that are lent, and rows that are copied, of many keys: sorted as words, as numbers, compared."""
+    n = 4000
+    data = pa.table({
+        "k": pa.array([None if i % 97 == 0 else i * 7919 % 900 for i in range(n)], pa.int64()),
+        "x": pa.array([i * 31 % 7 - 3 for i in range(n)], pa.int16()),
+        "f": pa.array([-1.5 * (i * 7919 % 1100) for i in range(n)]),
+        "s": [None if i % 89 == 0 else f"a common front {i * 7919 % 800}" for i in range(n)],
+        "l": pa.array([[i, -i][: i % 3] if i % 5 else None for i in range(n)], pa.list_(pa.int32())),
+    })  # fmt: skip
+    built = od.Pipeline(data.schema)
+    keyed = built.key_by(*key) if key else built
+    made = [keyed.tail(2), keyed.lead({"next": "s", "then": "x"}, 5)]
+    if key:
+        made.append(built.deduplicate(key, keep="last"))
+    for pipeline in made:
+        expected = run_serial(pipeline, data).table
+        with kept_limits(*most):
+            for workers, chunk_rows, buckets in ((0, 64, 1), (1, 1000, 1), (2, 7, 5), (4, 64, 16)):
+                batches = iter(data.to_batches(max_chunksize=1500))
+                found = pipeline.run(batches, workers=workers, chunk_rows=chunk_rows, buckets=buckets)
+                assert found.table.equals(expected), (workers, chunk_rows, buckets)
+
+
 def texts(batches: int) -> Iterator[pa.RecordBatch]:
     """Batches of 5,000 keys in turn: a row is followed by the next of its key behind its own batch. The
     buffers of each have the same size, so that a batch takes the memory of one that was let go of."""

@@ -4,95 +4,14 @@ from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport *
 from ordstream._core.state.key_records cimport key_compare
 from ordstream._core.state.keyed_state cimport KeySpec
+from ordstream._core.state.late_rows cimport LATE_BEGIN, LateRows, late_of
 from ordstream._core.state.ranking cimport OrdRanked, ord_sort_as_words
 from ordstream._core.flow.steps cimport StepLog, steps_append
 from ordstream._core.ground.slot_values cimport scatter
-from ordstream._core.ground.stopping cimport stop_due, worker_stops
+from ordstream._core.ground.stopping cimport stop_asked, stop_due, worker_stops
 from ordstream._core.ground.widths cimport WIDTHS
 
-cdef extern from *:
-    """
-    #include "stoppable_sort.hpp"
-    struct OrdFlushRow { int64_t time; uint64_t order; const char* key; int32_t part; int32_t row; };
-
-    static inline uint64_t ord_flush_word(const OrdFlushRow& r, int field) {
-        return field == 0 ? r.order : static_cast<uint64_t>(r.time) ^ (uint64_t(1) << 63);
-    }
-
-    static const int64_t ORD_FLUSH_BLOCK = 1 << 14;  // rows of a pass between two looks at the stop flag
-
-    // Stable, by (time, order), byte after byte from the lowest; bytes that all rows share are skipped.
-    // `spare`: room for n rows. False: `stops(context)` said so.
-    static inline bool ord_radix_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, int (*stops)(void*),
-                                       void* context) {
-        OrdFlushRow* from = rows;
-        OrdFlushRow* to = spare;
-        for (int field = 0; field < 2; field++) {
-            uint64_t differs = 0;
-            const uint64_t first = ord_flush_word(from[0], field);
-            for (int64_t i = 0; i < n;) {
-                if (stops(context)) return false;
-                for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++)
-                    differs |= ord_flush_word(from[i], field) ^ first;
-            }
-            for (int shift = 0; shift < 64; shift += 8) {
-                if (((differs >> shift) & 255) == 0) continue;
-                int64_t at[256] = {0}, sum = 0;
-                for (int64_t i = 0; i < n;) {
-                    if (stops(context)) return false;
-                    for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++)
-                        at[(ord_flush_word(from[i], field) >> shift) & 255]++;
-                }
-                for (int b = 0; b < 256; b++) {
-                    const int64_t count = at[b];
-                    at[b] = sum;
-                    sum += count;
-                }
-                for (int64_t i = 0; i < n;) {
-                    if (stops(context)) return false;
-                    for (const int64_t end = std::min(n, i + ORD_FLUSH_BLOCK); i < end; i++)
-                        to[at[(ord_flush_word(from[i], field) >> shift) & 255]++] = from[i];
-                }
-                std::swap(from, to);
-            }
-        }
-        if (from != rows) std::copy(from, from + n, rows);
-        return true;
-    }
-
-    // Rows come by part, then by row within it. `spare`: room for n rows, or null: compare only (few rows).
-    // False: `stops(context)` said so.
-    template <typename Compare>
-    static inline bool ord_sort_flush(OrdFlushRow* rows, OrdFlushRow* spare, int64_t n, Compare compare,
-                                      const void* keys, int (*stops)(void*), void* context) {
-        auto before = [=](const OrdFlushRow& a, const OrdFlushRow& b) {
-            if (a.time != b.time) return a.time < b.time;
-            if (a.order != b.order) return a.order < b.order;
-            if (a.key && b.key) {
-                const int order = compare(keys, a.key, b.key);
-                if (order) return order < 0;
-            }
-            if (a.part != b.part) return a.part < b.part;
-            return a.row < b.row;
-        };
-        if (spare == nullptr) {
-            std::sort(rows, rows + n, before);
-            return true;
-        }
-        if (!ord_radix_flush(rows, spare, n, stops, context)) return false;
-        for (int64_t i = 0, end; i < n; i = end) {            // sort keys whose `order` is equal
-            bool sorted = true;
-            for (end = i + 1;
-                 end < n && rows[end].order == rows[i].order && rows[end].time == rows[i].time; end++) {
-                if (end % ORD_FLUSH_BLOCK == 0 && stops(context)) return false;
-                sorted = sorted && before(rows[end - 1], rows[end]);
-            }
-            if (!sorted && !ord_sort_unless(rows + i, spare + i, end - i, before, stops, context))
-                return false;
-        }
-        return true;
-    }
-    """
+cdef extern from "flush_sort.hpp":
     struct OrdFlushRow:
         int64_t time
         uint64_t order         # the key's order_words
@@ -109,6 +28,7 @@ cdef extern from "ranking.hpp" namespace "ord" nogil:
 cdef enum:
     WORD_ROWS = 16             # flushes of at least this many rows are sorted as words, if they fit
     RADIX_ROWS = 512           # and from here on by radix
+    LATE_BLOCK = 16384         # rows of a column between two looks at the stop flag
 
 
 cdef int compare_keys(const void* keys, const char* a, const char* b) noexcept nogil:
@@ -442,7 +362,7 @@ cdef inline bint sort_flush(Worker* w, const KeySpec* keys, OrdFlushRow* rows, i
         return False
     if total >= RADIX_ROWS:
         arena_reset(&w.scratch, w.pool)
-        spare = <OrdFlushRow*> scratch_alloc(w, total * <int64_t> sizeof(OrdFlushRow))
+        spare = <OrdFlushRow*> scratch_alloc(w, total * <int64_t> (sizeof(OrdFlushRow) + 16))
         if spare == NULL:
             return False
     return ord_sort_flush(rows, spare, total, compare_keys, keys, worker_stops, w)
@@ -489,6 +409,59 @@ cdef inline bint gather_flush(Worker* w, const Chunk* c, const OrdFlushRow* rows
                 return False
             out.cols[j].valid[i] = 0
     return True
+
+
+cdef bint show_late(Worker* w, const Chunk* c, const Layout* layout, const OrdFlushRow* rows, int64_t total,
+                    Chunk* out) noexcept nogil:
+    """The rows, all of which were left to be shown in their order (late_rows.pxd). False: no memory, or the
+    run was stopped. Cost: ~2 ns per value, and a copy of what its kernel copies."""
+    cdef int64_t* words
+    cdef int32_t* at
+    cdef int64_t* ends
+    cdef const LateRows* late
+    cdef int64_t i
+    cdef int64_t n
+    cdef int32_t j
+    cdef int32_t k
+    arena_reset(&w.scratch, w.pool)
+    words = <int64_t*> scratch_alloc(w, total * 8)
+    at = <int32_t*> scratch_alloc(w, total * 4)
+    ends = <int64_t*> scratch_alloc(w, (<int64_t> c.nparts + 1) * 8)
+    if words == NULL or at == NULL or ends == NULL:
+        return False
+    memset(ends, 0, (<size_t> c.nparts + 1) * 8)
+    for i in range(total):
+        if stop_due(w, i):
+            return False
+        ends[rows[i].part + 1] += 1
+    for k in range(c.nparts):
+        ends[k + 1] += ends[k]
+    for i in range(total):                                    # ends[k]: where those of part k go on
+        if stop_due(w, i):
+            return False
+        k = rows[i].part
+        words[ends[k]] = late_of(c.parts[k].out).words[rows[i].row]
+        at[ends[k]] = <int32_t> i
+        ends[k] += 1
+    for j in range(LATE_BEGIN, layout.ncols):
+        n = 0
+        for k in range(c.nparts):
+            late = late_of(c.parts[k].out) if c.parts[k].out != NULL else NULL
+            while n < ends[k]:
+                i = min(ends[k] - n, <int64_t> LATE_BLOCK)
+                if stop_asked(w) or late.show(late, w, words + n, at + n, <int32_t> i, out, j) != 0:
+                    return False
+                n += i
+    return True
+
+
+cdef inline bint is_late(const Chunk* c) noexcept nogil:
+    """Whether the parts of a punctuation left their rows to be shown."""
+    cdef int32_t k
+    for k in range(c.nparts):
+        if c.parts[k].out != NULL and c.parts[k].out.n:
+            return late_of(c.parts[k].out) != NULL
+    return False
 
 
 cdef inline bint number_steps(Worker* w, const KeySpec* keys, const OrdFlushRow* rows, int64_t total,
@@ -546,9 +519,13 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
         total = flush_rows(w, c, keys, cut, cut_time, rows)
         if total < 0 or (keys != NULL and not sort_flush(w, keys, rows, total)):
             return give_up(w, out)
-        for j in range(layout.ncols):
-            if not gather_flush(w, c, rows, total, out, j, layout.width[j]):
+        if is_late(c):
+            if not show_late(w, c, layout, rows, total, out):
                 return give_up(w, out)
+        else:
+            for j in range(layout.ncols):
+                if not gather_flush(w, c, rows, total, out, j, layout.width[j]):
+                    return give_up(w, out)
         if not number_steps(w, keys, rows, total, out, steps, timed):
             return give_up(w, out)
     if timed and cut != NULL and steps_append(steps, keys, &cut_time, cut) != 0:

@@ -17,13 +17,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, PT_LIST, PT_VIEW, TIME, Chunk, Failure, LayoutOwner, Worker,
-    chunk_alloc, chunk_reserve, failure_set,
+    chunk_alloc, chunk_reserve, chunk_set_valid, failure_set,
 )
 from ordstream._core.ground.earlier cimport failure_earlier
 from ordstream._core.ground.kernel cimport IN_PLACE_AND_BYTES, PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
-from ordstream._core.ground.threads cimport prefetch_write
 from ordstream._core.kernels.kept_shown cimport lag_finish, lag_prepare, shown_process
 from ordstream._core.state.deadlines cimport due_before, keys_close, keys_due
 from ordstream._core.state.kept_bucket cimport (
@@ -31,40 +30,30 @@ from ordstream._core.state.kept_bucket cimport (
     kept_free, kept_install, kept_new, kept_remove,
 )
 from ordstream._core.state.kept_ring cimport (
-    NEAR_WORDS, Ring, Span, ring_keep, ring_oldest, ring_place, ring_spec, ring_times,
+    Ring, Span, ring_keep, ring_oldest, ring_place, ring_spec, ring_times,
 )
 from ordstream._core.state.keyed_rows cimport keyed_settle
 from ordstream._core.state.key_records cimport key_copy
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_record, keyed_state,
 )
-from ordstream._core.state.lent_rows cimport LentRows, expect_lent, is_lent, lent_settle, show_kept
+from ordstream._core.state.late_rows cimport LATE_BEGIN, LateRows
+from ordstream._core.state.lent_rows cimport (
+    SHOWN_ALREADY, LentRows, is_lent, lent_settle, lent_valid, show_kept, show_lent_column,
+)
 from ordstream._core.state.marks cimport own_mark
-from ordstream._core.state.row_queue cimport RowSpecOwner, is_null
-from ordstream._core.state.state_columns cimport put_valid, word_of
+from ordstream._core.state.row_queue cimport RowSpecOwner, expect_entry, is_null
+from ordstream._core.state.state_columns cimport word_of
 from ordstream._core.state.state_rows cimport owner_state
 
 cdef enum:
-    MOST_EXPECTED = 512        # bytes of an entry that are prefetched
     SHOWN_AHEAD = 4            # keys between a prefetch and the flush of a key
-    APART_EXPECTED = 64        # of these for strings and lists
+    MOST_FLUSHED = 0x7fffffff  # rows
 
 cdef dict MODES = {"lag": LAG, "lead": LEAD, "tail": TAIL, "first": FIRST, "last": LAST}
 
 
 # -------------------------------------------------------------------------------- one row
-
-
-cdef int beside_nulls(const KeptContext* x, Kernel* k, Worker* w, Chunk* out, int32_t index) noexcept nogil:
-    """LEAD: of the row behind, which never came. 0, or -1: no memory."""
-    cdef int32_t width
-    cdef int32_t j
-    for j in range(x.ninput, x.ninput + x.nbeside):
-        width = k.output.width[j]
-        memset(out.cols[j].data + <int64_t> index * width, 0, width)
-        if put_valid(w, out, j, index, False) != 0:
-            return -1
-    return 0
 
 
 cdef int emit_kept(const KeptContext* x, Kernel* k, Worker* w, const LentRows* lent, int64_t kept,
@@ -127,21 +116,6 @@ cdef int first_prepare(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
-cdef inline void expect_row(const KeptContext* x, const LentRows* lent, int64_t kept,
-                            bint shown) noexcept nogil:
-    """Prefetch what the next row of a key touches: the entry whose block it will take, and a row that is
-    shown. Keys come in any order, so these lines are mostly far away; fetched together their ways
-    overlap."""
-    cdef int64_t at = 0
-    if is_lent(kept):
-        if shown:
-            expect_lent(x.kept, lent, kept)
-        return
-    while at < x.kept.fixed + x.kept.apart * APART_EXPECTED and at < MOST_EXPECTED:
-        prefetch_write(<char*> kept + at)
-        at += 64
-
-
 cdef int32_t kept_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
@@ -182,8 +156,8 @@ cdef int32_t take_rows(KeptContext* x, Kernel* k, KeptBucket* b, Worker* w, Chun
         if x.keys != NULL and x.mode != FIRST:
             for i in range(m):
                 r = <Ring*> keyed_state(keyed, slots[i])
-                if r.n == x.n:
-                    expect_row(x, &b.lent, ring_oldest(&x.ring, r), False)
+                if r.n == x.n and not is_lent(ring_oldest(&x.ring, r)):
+                    expect_entry(x.kept, ring_oldest(&x.ring, r))
         for i in range(m):
             row = rows[k0 + i]
             if x.keys != NULL:
@@ -217,43 +191,27 @@ cdef uint64_t start_of(const void* context, const char* state) noexcept nogil:
     return <uint64_t> ring_times(&(<const KeptContext*> context).ring, r).start ^ <uint64_t> 1 << 63
 
 
-cdef int flush_ring(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_t slot, const Ring* r,
-                    const Chunk* punctuation, Chunk* out) noexcept nogil:
-    """The rows of a ring, oldest first; at the end views point into the state, which no tuple changes any
-    more. 0, or -1: no memory."""
-    cdef bint passing = punctuation.kind == TIME
-    cdef char* key = NULL
+cdef int give_key(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_t slot,
+                  Chunk* out) noexcept nogil:
+    """The rows of a key that a time settles, oldest first; the key is forgotten. 0, or -1: no memory."""
+    cdef Ring* r = <Ring*> keyed_state(&b.base.keyed, slot)
+    cdef char* key
     cdef int32_t i
-    if r.n == 0:
-        return 0
-    if flush_reserve(w, out, k.output, r.n) != 0:
-        return -1
-    if x.keys != NULL and not passing:
-        key = keyed_record(&b.base.keyed, slot)
-    elif x.keys != NULL:
+    if x.mode != FIRST and r.n:
+        if flush_reserve(w, out, k.output, r.n) != 0:
+            return -1
         key = chunk_alloc(w, out, x.keys.size)
         if key == NULL or key_copy(x.keys, keyed_record(&b.base.keyed, slot), w, out, key) != 0:
             return -1
-    for i in range(r.n):
-        if (show_kept(x.kept, &b.lent, w, ring_place(&x.ring, r, i)[0], out, 0, out.n, passing) != 0
-                or beside_nulls(x, k, w, out, out.n) != 0):
-            return -1
-        out.origin[out.n] = 0
-        out.flush_time[out.n] = ring_times(&x.ring, r).start if passing else 0
-        out.flush_key[out.n] = key
-        out.n += 1
-        out.slots = out.n
-    return 0
-
-
-cdef int give_key(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, int64_t slot,
-                  const Chunk* punctuation, Chunk* out) noexcept nogil:
-    """What a punctuation settles of a key; at a time it is forgotten. 0, or -1: no memory."""
-    cdef Ring* r = <Ring*> (b.base.single if x.keys == NULL else keyed_state(&b.base.keyed, slot))
-    if x.mode != FIRST and flush_ring(x, k, w, b, slot, r, punctuation, out) != 0:
-        return -1
-    if punctuation.kind == TIME:
-        drop_rows(k, b, <char*> r)
+        for i in range(r.n):
+            if show_kept(x.kept, &b.lent, w, ring_place(&x.ring, r, i)[0], out, 0, out.n, True) != 0:
+                return -1
+            out.origin[out.n] = 0
+            out.flush_time[out.n] = ring_times(&x.ring, r).start
+            out.flush_key[out.n] = key
+            out.n += 1
+            out.slots = out.n
+    drop_rows(k, b, <char*> r)
     return 0
 
 
@@ -276,7 +234,7 @@ cdef int kept_time(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Ch
     for i in range(n):
         if stop_due(w, i):
             return 0
-        if give_key(x, k, w, b, <int64_t> b.deadlines.due()[i].of, punctuation, out) != 0:
+        if give_key(x, k, w, b, <int64_t> b.deadlines.due()[i].of, out) != 0:
             return -1
     if n:
         keys_close(&b.deadlines, w, keyed, n)
@@ -285,24 +243,76 @@ cdef int kept_time(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Ch
     return 0
 
 
-cdef inline void expect_ring(const KeptContext* x, const KeptBucket* b, const Ring* r) noexcept nogil:
-    """Prefetch the rows of a ring that will be shown."""
+cdef int show_kept_late(const LateRows* late, Worker* w, int64_t* words, const int32_t* at, int32_t n,
+                        Chunk* out, int32_t column) noexcept nogil:
+    """Show rows that are kept to the end. Contract: late_rows.pxd. Views point into the state, which no
+    tuple changes any more."""
+    cdef const KeptContext* x = <const KeptContext*> late.context
+    cdef const LentRows* lent = &(<KeptBucket*> late.state).lent
+    cdef int32_t width
     cdef int32_t i
-    for i in range(min(r.n, <int32_t> NEAR_WORDS)):
-        expect_row(x, &b.lent, ring_place(&x.ring, r, i)[0], True)
+    if column == LATE_BEGIN:
+        if lent_valid(x.kept, lent, w, out) != 0:
+            return -1
+        for i in range(n):
+            if is_lent(words[i]):
+                continue
+            if i + SHOWN_AHEAD < n and not is_lent(words[i + SHOWN_AHEAD]):
+                expect_entry(x.kept, words[i + SHOWN_AHEAD])
+            if show_kept(x.kept, lent, w, words[i], out, 0, at[i], False) != 0:
+                return -1
+            words[i] = SHOWN_ALREADY
+        return 0
+    if column < x.ninput:
+        show_lent_column(x.kept, lent, column, words, n, out.cols, at, 0)
+        return 0
+    if chunk_set_valid(w, out, column) != 0:                 # LEAD: of rows behind, which never came
+        return -1
+    width = x.width[column]
+    for i in range(n):
+        memset(out.cols[column].data + <int64_t> at[i] * width, 0, width)
+        out.cols[column].valid[at[i]] = 0
+    return 0
 
 
-cdef int kept_end(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, const Chunk* punctuation,
-                  Chunk* out) noexcept nogil:
-    """Give all that is kept. 0, or -1: no memory."""
+cdef int kept_end(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, Chunk* out) noexcept nogil:
+    """Give all that is kept, to be shown once it is sorted. 0, or -1: no memory."""
+    cdef LateRows* late
+    cdef const Ring* r
+    cdef int64_t total = 0
     cdef int64_t slot
-    for slot in range(1 if x.keys == NULL else b.base.keyed.count):
+    cdef int32_t i
+    cdef int64_t keys = 1 if x.keys == NULL else b.base.keyed.count
+    for slot in range(keys if x.mode != FIRST else 0):
         if stop_due(w, slot):
             return 0
-        if x.mode != FIRST and slot + SHOWN_AHEAD < b.base.keyed.count:
-            expect_ring(x, b, <Ring*> keyed_state(&b.base.keyed, slot + SHOWN_AHEAD))
-        if give_key(x, k, w, b, slot, punctuation, out) != 0:
-            return -1
+        total += (<const Ring*> (b.base.single if x.keys == NULL else keyed_state(&b.base.keyed, slot))).n
+    if total == 0:
+        return 0
+    late = <LateRows*> chunk_alloc(w, out, sizeof(LateRows))
+    out.flush_time = <int64_t*> chunk_alloc(w, out, total * 8)
+    out.flush_key = <char**> chunk_alloc(w, out, total * 8)
+    if late == NULL or out.flush_time == NULL or out.flush_key == NULL or total > MOST_FLUSHED:
+        return -1
+    late.words = <int64_t*> chunk_alloc(w, out, total * 8)
+    if late.words == NULL:
+        return -1
+    late.context = x
+    late.state = b
+    late.show = show_kept_late
+    out.hash = <uint64_t*> late
+    for slot in range(keys):
+        if stop_due(w, slot):
+            return 0
+        r = <const Ring*> (b.base.single if x.keys == NULL else keyed_state(&b.base.keyed, slot))
+        for i in range(r.n):
+            late.words[out.n] = ring_place(&x.ring, r, i)[0]
+            out.flush_time[out.n] = 0
+            out.flush_key[out.n] = NULL
+            if x.keys != NULL:
+                out.flush_key[out.n] = keyed_record(&b.base.keyed, slot)
+            out.n += 1
+    out.slots = out.n
     return 0
 
 
@@ -313,7 +323,7 @@ cdef int kept_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, C
     cdef KeptContext* x = <KeptContext*> k.ctx
     cdef int failed = 0
     if punctuation.kind == END_OF_STREAM:
-        failed = kept_end(x, k, w, <KeptBucket*> state, punctuation, out)
+        failed = kept_end(x, k, w, <KeptBucket*> state, out)
     elif punctuation.kind == TIME and x.time >= 0:
         failed = kept_time(x, k, w, <KeptBucket*> state, punctuation, out)
     if failed:
@@ -353,6 +363,7 @@ cdef class KeptRowsKernel(KernelOwner):
         x.mode = MODES[mode]
         x.n = n
         x.lends = x.mode != FIRST
+        x.width = self.kernel.output.width
         x.ninput = layout.layout.ncols
         x.nbeside = <int32_t> len(beside)
         if x.mode in (LEAD, TAIL, LAST) and kept != list(range(x.ninput)):

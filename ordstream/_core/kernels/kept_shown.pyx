@@ -7,7 +7,6 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.ground.slot_values cimport scatter
-from ordstream._core.ground.threads cimport prefetch_write
 from ordstream._core.kernels.passed_columns cimport pass_column
 from ordstream._core.state.kept_bucket cimport LAG, KeptBucket, KeptContext, find_lender
 from ordstream._core.state.kept_ring cimport Ring, ring_keep, ring_oldest
@@ -17,20 +16,7 @@ from ordstream._core.state.keyed_state cimport (
 from ordstream._core.state.lent_rows cimport (
     SHOWN_ALREADY, is_lent, lent_settle, lent_valid, show_kept, show_lent_rows,
 )
-from ordstream._core.state.row_queue cimport RowSpec
-
-cdef enum:
-    MOST_EXPECTED = 512        # bytes of an entry that are prefetched
-    APART_EXPECTED = 64        # of these for strings and lists
-
-
-cdef inline void expect_entry(const RowSpec* x, int64_t kept) noexcept nogil:
-    """Prefetch an entry that will be shown, and whose block the next row may take."""
-    cdef int64_t at = 0
-    while at < x.fixed + x.apart * APART_EXPECTED and at < MOST_EXPECTED:
-        prefetch_write(<char*> kept + at)
-        at += 64
-
+from ordstream._core.state.row_queue cimport expect_entry
 
 cdef int32_t take_rows(KeptContext* x, KeptBucket* b, Worker* w, Chunk* c, const int32_t* rows, int32_t n,
                        Chunk* out, int64_t* words, int64_t at, Failure* f) noexcept nogil:

@@ -17,6 +17,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, SL, Kernel, KernelOwner
 from ordstream._core.state.key_records cimport key_compare, key_hash
+from ordstream._core.state.late_rows cimport late_of
 from ordstream._core.state.keyed_state cimport (
     KeyedState, KeySpec, KeySpecOwner, keyed_free, keyed_init, keyed_lookup, keyed_record, keyed_state,
 )
@@ -364,6 +365,7 @@ cdef class KernelRun:
             arena_reset(&self.worker.scratch, &self.pool)
             memset(&f, 0, sizeof(f))
             assert k.punctuate(k, &self.worker, <void*> <size_t> state, c, out, &f) == 0, f.message
+            assert out.n == 0 or late_of(out) == NULL        # such rows: merge_flush shows them
             for i in range(out.n):
                 found.append((out.flush_time[i], <size_t> out.flush_key[i], read_row(out, k.output, i)))
 

@@ -34,6 +34,7 @@ cdef struct KeptContext:
     const RowSpec* kept
     RingSpec ring          # of them
     int32_t ninput         # input columns
+    const int32_t* width   # of output columns
     int32_t nbeside        # LEAD: columns of the row behind
     int32_t* beside        # input column of each
     int32_t time           # input column; -1: no `within`

@@ -15,7 +15,6 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from ordstream._core.ground.chunk cimport Chunk, Column, Worker
 from ordstream._core.ground.imported_batch cimport Batch
 from ordstream._core.ground.kept_batches cimport KeptBatches
-from ordstream._core.ground.threads cimport prefetch_write
 from ordstream._core.state.row_queue cimport Entry, RowSpec, show_row
 
 cdef enum:
@@ -51,6 +50,8 @@ cdef void lent_free(LentRows* l) noexcept nogil
 cdef int show_lent(const RowSpec* x, const LentRows* l, Worker* w, int64_t word, Chunk* out, int32_t first,
                    int32_t index, bint copies) noexcept nogil
 cdef int lent_valid(const RowSpec* x, const LentRows* l, Worker* w, Chunk* out) noexcept nogil
+cdef void show_lent_column(const RowSpec* x, const LentRows* l, int32_t j, const int64_t* words, int32_t n,
+                           Column* cols, const int32_t* at, int64_t base) noexcept nogil
 cdef void show_lent_rows(const RowSpec* x, const LentRows* l, const int64_t* words, int32_t n, Column* cols,
                          const int32_t* at, int64_t base) noexcept nogil
 cdef Entry* lent_entry(const RowSpec* x, const LentRows* l, int64_t* held, int64_t word) noexcept nogil
@@ -100,12 +101,3 @@ cdef inline int show_kept(const RowSpec* x, const LentRows* l, Worker* w, int64_
     if is_lent(word):
         return show_lent(x, l, w, word, out, first, index, copies)
     return show_row(x, w, <Entry*> word, out, first, index, copies)
-
-
-cdef inline void expect_lent(const RowSpec* x, const LentRows* l, int64_t word) noexcept nogil:
-    """Prefetch the values of a lent row that will be shown."""
-    cdef const Column* cols = lender_of(l, word).cols
-    cdef int64_t row = lent_row(word)
-    cdef int32_t j
-    for j in range(x.n):
-        prefetch_write(cols[x.column[j]].data + row * x.width[j])

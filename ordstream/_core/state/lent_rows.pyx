@@ -284,6 +284,32 @@ cdef void show_there(const Validity* valid, const int64_t* words, int32_t n, con
             to[index] = 0
 
 
+cdef void show_lent_column(const RowSpec* x, const LentRows* l, int32_t j, const int64_t* words, int32_t n,
+                           Column* cols, const int32_t* at, int64_t base) noexcept nogil:
+    """show_lent_rows in one column."""
+    cdef Values[MOST_LENDERS] data
+    cdef Validity[MOST_LENDERS] valid
+    cdef const Column* source
+    cdef int32_t width = x.width[j]
+    cdef char* to = cols[j].data + base * width
+    cdef int32_t i
+    for i in range(l.n):
+        if l.lenders[i].batch != NULL:
+            source = &l.lenders[i].cols[x.column[j]]
+            data[i] = source.data
+            valid[i] = source.valid
+    if width == 8:
+        show_words[int64_t](data, words, n, at, <int64_t*> to)
+    elif width == 16:
+        show_words[View](data, words, n, at, <View*> to)
+    elif width == 4:
+        show_words[int32_t](data, words, n, at, <int32_t*> to)
+    elif width:
+        show_bytes(data, words, n, at, to, width)
+    if cols[j].valid != NULL:
+        show_there(valid, words, n, at, cols[j].valid + base)
+
+
 cdef void show_lent_rows(const RowSpec* x, const LentRows* l, const int64_t* words, int32_t n, Column* cols,
                          const int32_t* at, int64_t base) noexcept nogil:
     """Write lent rows (0: nulls; SHOWN_ALREADY: nothing) into columns `cols`, at base + at[i], or from
@@ -291,31 +317,9 @@ cdef void show_lent_rows(const RowSpec* x, const LentRows* l, const int64_t* wor
 
     Thread safety: the bucket's holder. Cost: ~1 to 2 ns per value.
     """
-    cdef Values[MOST_LENDERS] data
-    cdef Validity[MOST_LENDERS] valid
-    cdef const Column* source
-    cdef char* to
-    cdef int32_t width
-    cdef int32_t i
     cdef int32_t j
     for j in range(x.n):
-        for i in range(l.n):
-            if l.lenders[i].batch != NULL:
-                source = &l.lenders[i].cols[x.column[j]]
-                data[i] = source.data
-                valid[i] = source.valid
-        width = x.width[j]
-        to = cols[j].data + base * width
-        if width == 8:
-            show_words[int64_t](data, words, n, at, <int64_t*> to)
-        elif width == 16:
-            show_words[View](data, words, n, at, <View*> to)
-        elif width == 4:
-            show_words[int32_t](data, words, n, at, <int32_t*> to)
-        elif width:
-            show_bytes(data, words, n, at, to, width)
-        if cols[j].valid != NULL:
-            show_there(valid, words, n, at, cols[j].valid + base)
+        show_lent_column(x, l, j, words, n, cols, at, base)
 
 
 cdef Entry* lent_entry(const RowSpec* x, const LentRows* l, int64_t* held, int64_t word) noexcept nogil:

@@ -10,6 +10,11 @@ Thread safety: the holder of the bucket. Ownership: a queue owns its entries; `h
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, View, Worker
+from ordstream._core.ground.threads cimport prefetch_write
+
+cdef enum:
+    MOST_EXPECTED = 512        # bytes of an entry that are prefetched
+    APART_EXPECTED = 64        # of these for strings and lists
 
 cdef struct RowSpec:
     # Which columns of a row are kept, and where in an entry. Read-only while a run lasts. Memory ownership:
@@ -96,6 +101,15 @@ cdef inline int show_row(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, 
         if to.valid != NULL:
             to.valid[index] = 1
     return 0
+
+
+cdef inline void expect_entry(const RowSpec* x, int64_t entry) noexcept nogil:
+    """Prefetch an entry that will be shown, or whose block another row will take. Keys come in any order,
+    so these lines are mostly far away; fetched together their ways overlap."""
+    cdef int64_t at = 0
+    while at < x.fixed + x.apart * APART_EXPECTED and at < MOST_EXPECTED:
+        prefetch_write(<char*> entry + at)
+        at += 64
 
 
 cdef inline Entry* take_oldest(Queue* q) noexcept nogil:

@@ -1,0 +1,30 @@
+"""Rows of a final flush that are shown only once they are sorted.
+
+What a bucket keeps lies anywhere, and so do sorted rows among those that a flush makes. A kernel that can
+show any row of its state at any time may give words in place of rows: the chunk that its `punctuate` fills
+has n, flush_time, flush_key (all NULL, or NULL, without keys) and LateRows in `hash`, and no columns. The
+runtime sorts, then has the words shown, column by column, where they belong: every value is copied once.
+
+Thread safety: after all buckets have processed the punctuation, whoever merges. Ownership: the chunk's
+arena.
+Inline only: there is no module of this name at run time.
+"""
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from ordstream._core.ground.chunk cimport Chunk, Worker
+
+cdef enum:
+    LATE_BEGIN = -1        # in place of a column: once, before the first
+
+cdef struct LateRows:
+    int64_t* words         # the kernel's own: per row
+    const void* context    # the same
+    void* state            # bucket
+    # Show words in rows at[i] of a reserved chunk, in one column. LATE_BEGIN: what takes all columns of a
+    # row at once; it may change the words. 0, or -1: no memory.
+    int (*show)(const LateRows*, Worker*, int64_t* words, const int32_t* at, int32_t n, Chunk* out,
+                int32_t column) noexcept nogil
+
+
+cdef inline LateRows* late_of(const Chunk* made) noexcept nogil:
+    """NULL: its rows are there."""
+    return <LateRows*> made.hash
