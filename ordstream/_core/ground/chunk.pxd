@@ -139,7 +139,8 @@ cdef struct Chunk:
     int64_t first_serial   # serial of slot 0 where serials is NULL
     int64_t last_serial    # last input tuple whose outputs are in this unit or before it
     int64_t dispatched_ns  # marker: when it was dispatched to the first operator; 0: no marker
-    uint64_t* hash         # key hash per slot, written by the split
+    # key hash per slot, written by the split; of a punctuation's output: LateRows (state/late_rows.pxd)
+    uint64_t* hash
     uint8_t* keep          # in-place keyed kernels that may drop rows: 0 = dropped; NULL: all kept
     Part* parts
     Chunk* held            # first of the chunks released together with this one
