@@ -1,4 +1,5 @@
 """Files that one attempt of one task writes for an epoch: names of their own, synced, with their checksum.
+None is open behind the attempt, however it ends.
 
 Nobody sees them before the manifest names them, and an attempt that was overtaken leaves files that no
 manifest names.
@@ -45,6 +46,14 @@ class EpochFiles:
     attempt: str = field(default_factory=lambda: f"{os.getpid():x}-{secrets.token_hex(8)}")
     seconds: float = 0.0  # that states and names took
     _touched: set[str] = field(default_factory=set)
+    _tables: list[TableFile] = field(default_factory=list)
+
+    def __enter__(self) -> EpochFiles:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for table in self._tables:
+            table.give_up()
 
     def path(self, folder: str, what: str, suffix: str) -> Path:
         """A new file's."""
@@ -54,7 +63,8 @@ class EpochFiles:
 
     def table(self, folder: str, schema: pa.Schema) -> TableFile:
         """A Parquet file, which begins to be written."""
-        return TableFile(self, self.path(folder, "", ".parquet"), schema)
+        self._tables.append(TableFile(self, self.path(folder, "", ".parquet"), schema))
+        return self._tables[-1]
 
     def state(self, number: int, operator: str, rows: StateRows) -> dict[str, Any]:
         """Write an operator's state, `number` in the pipeline; what the manifest says of it."""
@@ -102,6 +112,13 @@ class TableFile:
             "crc32": f"{self._summed.crc:08x}",
         }
 
+    def give_up(self) -> None:
+        """Close a file that nobody finishes any more; nothing where it was finished."""
+        if self._writer.is_open:
+            self._summed.dropped = True  # the writer closes by writing, which the disk may refuse
+            self._writer.close()
+        self._summed.file.close()
+
 
 class _Summed:
     """What the Parquet writer takes for a file: counts and sums what goes through."""
@@ -109,10 +126,12 @@ class _Summed:
     def __init__(self, files: Files, file: BinaryIO) -> None:
         self._files, self.file = files, file
         self.crc = self.bytes = 0
-        self.closed = False
+        self.closed = self.dropped = False
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
+        if self.dropped:
+            return size
         self.crc = zlib.crc32(data, self.crc)
         self.bytes += size
         self._files.write(self.file, data)

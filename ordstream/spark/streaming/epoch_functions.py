@@ -189,12 +189,12 @@ class WholeFunction(Shipped):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row: what the driver must know."""
         began = time.perf_counter()
-        files = self.begin.files("0")
-        arriving = Arriving(self.arrival, batches, files)
-        said: dict[str, Any] = {"part": "whole", "states": None, "node": 0, "output": []}
-        said |= self._run(arriving, files)
-        said |= arriving.said()
-        files.sync_folders()
+        with self.begin.files("0") as files:
+            arriving = Arriving(self.arrival, batches, files)
+            said: dict[str, Any] = {"part": "whole", "states": None, "node": 0, "output": []}
+            said |= self._run(arriving, files)
+            said |= arriving.said()
+            files.sync_folders()
         said |= {"write_seconds": files.seconds, "seconds": time.perf_counter() - began}
         yield pa.RecordBatch.from_arrays([pa.array([_result(said)], pa.binary())], names=[RESULT])
 
@@ -439,7 +439,10 @@ class InputFunction(Shipped):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the fragment's rows, then what the driver must know."""
-        files = self.part.begin.files("0")
+        with self.part.begin.files("0") as files:
+            yield from self._run(batches, files)
+
+    def _run(self, batches: Iterator[pa.RecordBatch], files: EpochFiles) -> Iterator[pa.RecordBatch]:
         arriving = Arriving(self.arrival, batches, files)
         said: dict[str, Any] = {"part": "input", "fragment": self.part.number, "node": 0}
         marks, latest = list[TimeMark](), [self.part.begin.latest_time]
@@ -513,8 +516,11 @@ class MergeFunction(Shipped):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield all results."""
+        with self.begin.files("0") as files:
+            yield from self._run(batches, files)
+
+    def _run(self, batches: Iterator[pa.RecordBatch], files: EpochFiles) -> Iterator[pa.RecordBatch]:
         begin, results = self.begin, list[bytes]()
-        files = begin.files("0")
         output = Output(files, self.output)
         running: RunningIndex | None = None
         for batch in apart(batches, results):

@@ -4,10 +4,11 @@ batches, nodes and attempts, the committed files hold what `run_serial` gives.
 
 import random
 
+import psutil
 import pytest
 
 import ordstream as od
-from ordstream.errors import CheckpointError, SourceError
+from ordstream.errors import CheckpointError, OperatorError, SourceError
 
 pytest.importorskip("pyspark")
 from epoch_frames import JOB, SCHEMA, Frame, Stream, answer, rows
@@ -103,3 +104,20 @@ def test_a_result_that_is_missing_or_a_file_that_is_not_there_is_no_commit(tmp_p
     wrong = InOrder(Frame(table.rename_columns(JOB.names).slice(0, 9).take([3, 0])))
     with pytest.raises(SourceError, match="comes before"):
         stream.runner().epoch(wrong, 0, None, "s")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_no_file_is_open_behind_an_epoch_that_failed(tmp_path, nodes):
+    def fails(row):
+        if row.ts == 90:
+            raise ValueError("no more")
+        return row.ts, row.user, row.item
+
+    mapped = od.Pipeline(SCHEMA).map(fails, schema=SCHEMA)
+    stream = Stream(tmp_path / "c", mapped.key_by("user").scan(seen=od.count()))
+    with pytest.raises(OperatorError, match="no more") as raised:
+        stream.epoch(rows(300, 1), nodes=nodes)
+    assert raised.traceback  # which holds all frames: nothing was collected
+    left = [file.path for file in psutil.Process().open_files()]
+    assert not [path for path in left if path.startswith(str(tmp_path))]
+    assert nodes == 2 or list((tmp_path / "c" / "output").iterdir())  # it had begun
