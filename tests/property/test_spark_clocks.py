@@ -34,6 +34,7 @@ from ordstream.spark.arrival import align
 from ordstream.spark.streaming.epoch_functions import FINISH, SUSPEND
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_runner import EpochRunner, output_schema
+from ordstream.spark.streaming.micro_batch import InOrder
 
 FEW = large(max_examples=max(12, settings.default.max_examples // 5))
 #: Longer tables show nothing more, and each epoch is several nodes.
@@ -62,7 +63,7 @@ def epochs(case: s.Case, table: pa.Table, edges: list[int], nodes: list[int], fo
         )  # fmt: skip
         last = number + 1 == len(nodes)
         low, high = (0, 0) if last else edges[number : number + 2]
-        part = Frame(rows.slice(low, high - low))
+        part = InOrder(Frame(rows.slice(low, high - low)))
         log.publish(runner.epoch(part, number, log.last(), "s", FINISH if last else SUSPEND))
     files = [one["file"] for manifest in log.all() for one in manifest.output]
     found = [pq.ParquetFile(log.folder / "output" / name).read() for name in files]

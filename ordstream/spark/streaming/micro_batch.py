@@ -51,9 +51,8 @@ class InOrder:
         return self.frame
 
     def fetched(self, most: int) -> list[pa.RecordBatch] | None:
-        """In the types that a task gets. Of too many rows no more were fetched."""
-        # not toArrow, which gives times another time zone than tasks see
-        batches: list[pa.RecordBatch] = self.frame.limit(most + 1)._collect_as_arrow()  # type: ignore[operator]
+        """Of too many rows no more were fetched."""
+        batches = _collected(self.frame.limit(most + 1))
         return batches if sum(batch.num_rows for batch in batches) <= most else None
 
 
@@ -134,13 +133,18 @@ class MicroBatch:
         few = 0 < _partitions(self.frame) <= tasks
         rows = self.frame if few else self.frame.coalesce(tasks)
         rows = rows.where(sorting.row_of_partition <= most).select(*sorting.fetched)
-        batches: list[pa.RecordBatch] = rows._collect_as_arrow()  # type: ignore[operator]
+        batches = _collected(rows)
         if sum(batch.num_rows for batch in batches) > most:
             return None
         if not batches:
             return []
         table = in_order(pa.Table.from_batches(batches), sorting.keys).select(list(sorting.columns))
         return cast(list[pa.RecordBatch], table.combine_chunks().to_batches(max_chunksize=ROWS))
+
+
+def _collected(rows: DataFrame) -> list[pa.RecordBatch]:
+    """In the types that a task gets: `toArrow` gives times another time zone than tasks see."""
+    return cast(list[pa.RecordBatch], cast(Any, rows)._collect_as_arrow())
 
 
 def _sorts_alike(kind: DataType) -> bool:
