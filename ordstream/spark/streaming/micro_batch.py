@@ -123,15 +123,16 @@ class MicroBatch:
         return (rows.sortWithinPartitions(*sorting.by) if sorting.by else rows).select(*sorting.taken)
 
     def fetched(self, most: int) -> list[pa.RecordBatch] | None:
-        """Sorted here, where Arrow's order is Spark's: so Spark neither sorts nor shuffles, and the rows are
-        there after one stage. Of too many rows at most `FETCHING_TASKS` times `most` were fetched.
+        """Sorted by Spark where they lie in one partition. Else here, where Arrow's order is Spark's: their
+        keys have to be fetched too, but the rows are there after one stage, without a shuffle. Of too many
+        rows at most `FETCHING_TASKS` times `most` were fetched.
         """
         sorting = self.sorting
-        if not sorting.alike:
+        parts = _partitions(self.frame)
+        if parts == 1 or not sorting.alike:
             return InOrder(self.in_order()).fetched(most)
         tasks = 1 if sorting.one_slot else FETCHING_TASKS
-        few = 0 < _partitions(self.frame) <= tasks
-        rows = self.frame if few else self.frame.coalesce(tasks)
+        rows = self.frame if 0 < parts <= tasks else self.frame.coalesce(tasks)
         rows = rows.where(sorting.row_of_partition <= most).select(*sorting.fetched)
         batches = _collected(rows)
         if sum(batch.num_rows for batch in batches) > most:
