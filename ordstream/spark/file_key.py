@@ -34,7 +34,8 @@ def file_key(frame: DataFrame) -> Column:
     at = number_at(names)
     if at is not None:
         begin, width = at
-        return F.substring(F.col(NAME), begin + 1, width).cast("long")
+        # a table's folder may have another file by the time it is read: NULL then, which orders as well
+        return F.substring(F.col(NAME), begin + 1, width).try_cast("long")
     return _rank(names, 0) if 0 < len(names) <= MOST_COMPARED else F.col(PATH)
 
 

@@ -7,6 +7,7 @@ manifest names.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -93,7 +94,11 @@ class TableFile:
         self._files, self._path = files, path
         self._rows = 0
         self._summed = _Summed(files.files, files.files.create(path))
-        self._writer = pq.ParquetWriter(pa.PythonFile(self._summed, "w"), schema)
+        try:
+            self._writer = pq.ParquetWriter(pa.PythonFile(self._summed, "w"), schema)
+        except BaseException:  # its first bytes found no room
+            self._summed.file.close()
+            raise
 
     def write(self, batch: pa.RecordBatch) -> None:
         """The next rows."""
@@ -114,10 +119,10 @@ class TableFile:
 
     def give_up(self) -> None:
         """Close a file that nobody finishes any more; nothing where it was finished."""
-        if self._writer.is_open:
-            self._summed.dropped = True  # the writer closes by writing, which the disk may refuse
-            self._writer.close()
-        self._summed.file.close()
+        self._summed.dropped = True  # the writer closes by writing, which the disk may refuse
+        for one in (self._writer, self._summed.file):
+            with contextlib.suppress(pa.ArrowException, OSError):  # what failed before is what is told
+                one.close()
 
 
 class _Summed:

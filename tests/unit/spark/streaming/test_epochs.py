@@ -2,6 +2,7 @@
 batches, nodes and attempts, the committed files hold what `run_serial` gives.
 """
 
+import errno
 import random
 
 import psutil
@@ -13,6 +14,8 @@ from ordstream.errors import CheckpointError, OperatorError, SourceError
 pytest.importorskip("pyspark")
 from epoch_frames import JOB, SCHEMA, Frame, Stream, answer, rows
 
+from ordstream.snapshots.files import Files
+from ordstream.spark.streaming.epoch_files import EpochFiles
 from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.spark.streaming.micro_batch import InOrder
 
@@ -121,3 +124,25 @@ def test_no_file_is_open_behind_an_epoch_that_failed(tmp_path, nodes):
     left = [file.path for file in psutil.Process().open_files()]
     assert not [path for path in left if path.startswith(str(tmp_path))]
     assert nodes == 2 or list((tmp_path / "c" / "output").iterdir())  # it had begun
+
+
+@pytest.mark.parametrize("room", [0, 3, 50, 500, 900])
+def test_a_full_disk_is_what_is_told(tmp_path, room):
+    class Full(Files):
+        def write(self, file, data):
+            if file.tell() + memoryview(data).nbytes > room:
+                raise OSError(errno.ENOSPC, "no space")
+            super().write(file, data)
+
+    def write():
+        with EpochFiles(str(tmp_path), 1, "0", Full()) as files:
+            table = files.table("output", SCHEMA)
+            for _ in range(3):
+                table.write(rows(300, 1).to_batches()[0])
+            table.finish()
+
+    (tmp_path / "output").mkdir()
+    with pytest.raises(OSError, match="no space"):
+        write()
+    left = [file.path for file in psutil.Process().open_files()]
+    assert not [path for path in left if path.startswith(str(tmp_path))]
