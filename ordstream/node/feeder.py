@@ -138,23 +138,30 @@ class Feeder:
                 self.core.fail_source(error)
 
     def retire(self) -> None:
-        """Let go of input whose outputs have all left."""
+        """Let go of input whose outputs have all left. Any thread.
+
+        Whoever feeds calls it first: a reader for whom a batch is always ready never comes to it.
+        """
         with self.lock:
+            if self.closed:
+                return
             pinned = self.core.retire()
             while len(self._pinned) > pinned:
                 self._pinned.popleft()
 
     def source_row(self, serial: int) -> pa.RecordBatch | None:
         """The source tuple of a serial that is still pinned, as a batch of one row."""
-        for first, batch in self._pinned:
-            if first <= serial < first + batch.num_rows:
-                assert isinstance(batch, pa.RecordBatch)
-                return batch.slice(serial - first, 1)
+        with self.lock:  # its own thread lets go of them
+            for first, batch in self._pinned:
+                if first <= serial < first + batch.num_rows:
+                    assert isinstance(batch, pa.RecordBatch)
+                    return batch.slice(serial - first, 1)
         return None
 
     def _run(self) -> None:
         try:
             while not self._stopping and not self.closed and not self.core.source_ended:
+                self.retire()
                 if self.wants_batch():
                     self.feed_one()
                 else:

@@ -228,6 +228,22 @@ def test_what_is_in_flight_stays_below_the_cap(workers: int) -> None:
     assert out.report.peak_bytes <= cap * 3 // 2
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_input_is_released_although_a_batch_is_always_ready(workers: int) -> None:
+    """A reader so slow that it never waits, and a source with a thread of its own: it feeds, and releases
+    what was fed."""
+    cap = 2 << 20
+    batch = pa.record_batch({"i": pa.array(range(1_000)), "s": pa.array(["x" * 1_000] * 1_000)})
+    pipeline = od.Pipeline(batch.schema).filter(od.col("i") >= 0).key_by("i").scan(n=od.count())
+    rows = 0
+    with watched(pipeline.stream((batch for _ in range(40)), workers=workers, max_bytes=cap)) as out:
+        for found in out:
+            rows += found.num_rows
+            time.sleep(0.005)
+    assert rows == 40_000
+    assert out.report.peak_bytes <= cap * 2
+
+
 def test_one_tuple_that_makes_more_than_the_cap() -> None:
     """The rows that one tuple makes go out batch by batch, as the reader takes them: beside them there
     is never more than the cap.

@@ -52,6 +52,12 @@ class Windows:
         kinds = DAY_KINDS if pat.is_date64(self.schema.field(time).type) else KINDS
         self.add(f"{key}.window({self.pick(kinds)}, time={time!r}).aggregate({calls}{emit}{self.policy()})")
 
+    def window_of_count(self, times: list[str]) -> str:
+        """Options of `count`."""
+        time, length = self.time(times), self.pick((1, 3))
+        days = pat.is_date64(self.schema.field(time).type)
+        return f", window={repr(f'{length}d') if days else length}, time={time!r}"
+
     def rolling(self) -> None:
         key, times = self.keyed(), named(self.schema, can_be_time)
         if key is None:

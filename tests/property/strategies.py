@@ -217,7 +217,7 @@ class Chain(Windows, RowOperators, Joins):
             name = self.pick(("n", self.fresh("n_of")))
             times = named(self.schema, can_be_time)
             options = [", emit='final'", "", ", above=1", ", above=1, emit='final'"]
-            options += [f", window={self.pick((1, 3))}, time={self.time(times)!r}"] * 2 if times else []
+            options += [self.window_of_count(times)] * 2 if times else []
             if not {name, "window"} & set(self.schema.names):
                 self.add(f"{key}.count({name!r}{self.pick(options)}{self.policy()})")
 
