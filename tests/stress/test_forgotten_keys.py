@@ -44,7 +44,8 @@ def test_ever_new_keys_hold_flat_memory(kind, way):
             held.append(segment.bytes(name))
             if number == 3:
                 assert len(segment.state_of(name)) == KEYS
-        assert max(held[5:]) <= 1.25 * max(held[:5]), held
+        # a bucket that once has more than its share of a wave doubles a table, at whatever wave that is
+        assert max(held[5:]) <= 2 * max(held[:5]), held
         for number in range(WAVES, WAVES + 3):
             segment.push(wave(number, keys=1))
         assert segment.bytes(name) < held[0] / 8
