@@ -43,9 +43,9 @@ sys.exit(cli.main(["bench", "made-up", "--out", sys.argv[1], *sys.argv[2:]]))
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+    # -B: what has no room for a file would leave half of a module's byte code, for whoever imports it next
+    command = [sys.executable, "-B", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @LINUX
