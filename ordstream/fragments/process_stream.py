@@ -22,7 +22,7 @@ from ordstream.fragments.grouping import OPTIONS, groupings_of
 from ordstream.fragments.learnt_map import with_learnt
 from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.node_state import frame, parsed, placed
-from ordstream.fragments.processes import Processes, dumps, prepare
+from ordstream.fragments.processes import Processes, dumps, prepare, weakly
 from ordstream.fragments.shedding import check_sheds, shed_together
 from ordstream.fragments.source_blocks import Progress, SourceBlocks
 from ordstream.fragments.time_marks import source_clock
@@ -150,24 +150,25 @@ class ProcessStream(Reader):
         pool = self._pool
         assert pool is not None
         endpoint: Endpoint
+        marking = self._marking
+        told = weakly(self._told)
 
         def hear(process: int, kind: int, edge: int, run: int, body: Any) -> None:
             if kind == CALL:  # from a process that this one started, with what it sent
-                self._told(pickle.loads(body))
+                told(pickle.loads(body))
             elif kind == STATE:
-                assert self._marking is not None
-                self._marking.heard(parsed(body))
+                assert marking is not None
+                marking.heard(parsed(body))
             else:
                 endpoint.handle(process, kind, edge, body)
 
-        marking = self._marking
         if marking is not None:
             marking.wake = pool.mesh.wake
             for fragment, node, name, rows in placed(topology, marking.states()):
                 pool.mesh.post(node, STATE, fragment, pool.run + 1, frame(0, name, rows))
         endpoint = Endpoint(topology, pool.mesh, CALLER, pool.begin(work, hear))
         if self._balancing is not None:
-            self._balancing.tell = self._tell_shift
+            self._balancing.tell = weakly(self._tell_shift)
         blocks = blocks_of(self._plan, topology, self._data, marking, self._block_rows, pool.mesh.wake)
         last, first = topology.last_edge, topology.first
         driver = Driver(

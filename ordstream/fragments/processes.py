@@ -17,7 +17,8 @@ import pickle
 import signal
 import socket
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
@@ -63,7 +64,7 @@ class Processes:
         self._handler: Handler | None = None
         self._gone: set[int] = set()
         self._left: set[int] = set()
-        self.mesh = Mesh(self._handle, self._gone.add)
+        self.mesh = Mesh(weakly(self._handle), self._gone.add)
         self._processes: list[BaseProcess] = []
         sockets: list[socket.socket] = []
         try:
@@ -186,6 +187,22 @@ class Processes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """A call of a method that does not keep its object, and does nothing once that is gone.
+
+    The source's thread holds the mesh. If the mesh held the stream, a stream that its user has dropped would
+    live, and its processes with it, until the source ends.
+    """
+    found = weakref.WeakMethod(method)
+
+    def call(*given: Any) -> None:
+        there = found()
+        if there is not None:
+            there(*given)
+
+    return call
 
 
 #: What a process answers when it has left a run.

@@ -14,6 +14,7 @@ import os
 import selectors
 import socket
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -84,6 +85,9 @@ class Mesh:
         self._handle, self._lost = handle, lost
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = os.pipe()
+        # A thread may wake a mesh that is being closed, when another file may have its pipe's number.
+        # Reentrant: an interrupt may ask for it inside close().
+        self._waking = threading.RLock()
         for end in (self._wake_in, self._wake_out):
             os.set_blocking(end, False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
@@ -96,9 +100,10 @@ class Mesh:
         self._selector.register(sock, selectors.EVENT_READ, process)
 
     def wake(self) -> None:
-        """Let `turn` return. Any thread."""
-        with contextlib.suppress(OSError):  # it is awake, or gone
-            os.write(self._wake_out, b"w")
+        """Let `turn` return; nothing once it is closed. Any thread."""
+        with self._waking, contextlib.suppress(BlockingIOError):  # it is awake
+            if self._wake_out >= 0:
+                os.write(self._wake_out, b"w")
 
     # ---------------------------------------------------------------------------------------- sending
 
@@ -251,13 +256,16 @@ class Mesh:
             self._lost(process)
 
     def close(self) -> None:
-        """Close all sockets."""
+        """Close all sockets. Idempotent."""
         for peer in self._peers.values():
             peer.sock.close()
         self._peers.clear()
-        self._selector.close()
-        os.close(self._wake_in)
-        os.close(self._wake_out)
+        with self._waking:
+            ends, self._wake_in, self._wake_out = (self._wake_in, self._wake_out), -1, -1
+            if ends[1] >= 0:
+                self._selector.close()
+                for end in ends:
+                    os.close(end)
 
 
 class SocketLink:

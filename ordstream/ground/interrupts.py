@@ -8,6 +8,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 
@@ -32,6 +33,8 @@ def kept_from_children() -> Iterator[None]:
     try:
         if callable(present):
             signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+        # The first process that multiprocessing spawns starts its tracker, which lets the signal in again.
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             yield

@@ -345,6 +345,16 @@ def to_python(value: Any, type_: pa.DataType) -> Any:
     return pa.scalar(value, storage_type(type_)).cast(type_).as_py() if is_temporal(type_) else value
 
 
+def python_or_text(value: Any, type_: pa.DataType) -> Any:
+    """The Python value of a storage value; where Python has no object for it (a date after year 9999, a time
+    of an unknown zone) the text of the storage value.
+    """
+    try:
+        return to_python(value, type_)
+    except Exception:  # of many kinds: a time zone that is not known is a KeyError
+        return str(value)
+
+
 def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = False) -> Any:
     """The storage value of what a user function returned; strict.
 

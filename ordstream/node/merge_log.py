@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,10 +13,16 @@ import pyarrow as pa
 from ordstream.errors import PlanError
 
 SCHEMA = pa.schema([("source", pa.string()), ("rows", pa.int64())])
+# A run of rows takes 8 bytes: number of the source, rows. Longer ones are written as several.
+ENTRY = np.dtype([("source", np.uint32), ("rows", np.uint32)])
+# Parts, of a batch each, that become one array: an array of a few entries takes more than they do.
+PARTS = 256
 
 
 class MergeLog:
-    """A list of (source, rows), in the order of the merge. Written by one thread.
+    """A list of (source, rows), in the order of the merge; it grows by 8 bytes per run of one source.
+
+    Thread safety: one thread adds, any thread reads or takes.
 
     Parameters
     ----------
@@ -25,22 +32,48 @@ class MergeLog:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(names)
-        self._sources: list[npt.NDArray[np.int64]] = []
-        self._rows: list[npt.NDArray[np.int64]] = []
+        self._whole: list[npt.NDArray[Any]] = []
+        self._parts: list[npt.NDArray[Any]] = []
+        self._lock = threading.Lock()
 
     def add(self, sources: npt.NDArray[np.int64]) -> None:
-        """Rows of these sources (numbers) come next."""
+        """Rows of these sources (numbers, at least one) come next."""
         ends = np.append(np.flatnonzero(np.diff(sources)) + 1, len(sources))
-        self._sources.append(sources[ends - 1])
-        self._rows.append(np.diff(ends, prepend=0))
+        entries = np.empty(len(ends), ENTRY)
+        entries["source"], entries["rows"] = sources[ends - 1], np.diff(ends, prepend=0)
+        with self._lock:
+            last = self._parts[-1][-1:] if self._parts else entries[:0]
+            if len(last) and last["source"][0] == entries["source"][0]:
+                together = int(last["rows"][0]) + int(entries["rows"][0])
+                if together <= np.iinfo(np.uint32).max:
+                    last["rows"] = together
+                    entries = entries[1:].copy()
+            if len(entries):
+                self._parts.append(entries)
+            if len(self._parts) > PARTS:
+                self._whole.append(np.concatenate(self._parts[:-1]))
+                del self._parts[:-1]
 
     @property
     def table(self) -> pa.Table:
-        """Columns source and rows. Runs of one source may be split."""
-        sources = np.concatenate([*self._sources, np.empty(0, np.int64)])
-        rows = np.concatenate([*self._rows, np.empty(0, np.int64)])
-        names = pa.array(self._names, pa.string()).take(pa.array(sources))
-        return pa.Table.from_arrays([names, pa.array(rows)], schema=SCHEMA)
+        """Columns source and rows, since the last `take`. Runs of one source may be split."""
+        with self._lock:
+            found = [*self._whole, *(part.copy() for part in self._parts)]
+        return self._as_table(found)
+
+    def take(self) -> pa.Table:
+        """What `table` says, which the log then forgets: for a stream that does not end. Tables that were
+        taken one after another make one log together (`pyarrow.concat_tables`).
+        """
+        with self._lock:
+            found = [*self._whole, *self._parts]
+            self._whole, self._parts = [], []
+        return self._as_table(found)
+
+    def _as_table(self, found: list[npt.NDArray[Any]]) -> pa.Table:
+        entries = np.concatenate([*found, np.empty(0, ENTRY)])
+        names = pa.array(self._names, pa.string()).take(pa.array(entries["source"]))
+        return pa.Table.from_arrays([names, pa.array(entries["rows"].astype(np.int64))], schema=SCHEMA)
 
 
 def choices(log: Any, names: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -53,8 +86,11 @@ def choices(log: Any, names: Sequence[str]) -> Iterator[tuple[int, int]]:
     """
     if not isinstance(log, pa.Table) or not log.schema.equals(SCHEMA):
         raise PlanError(f"merge_log must be the table of a run's merge_log, got {type(log).__name__}")
-    strange = sorted(set(log["source"].to_pylist()) - set(names))
+    strange = sorted(set(log["source"].unique().to_pylist()) - set(names), key=str)
     if strange:
         raise PlanError(f"merge_log is of other sources: it has {strange[0]!r}")
+    for place, rows in enumerate(log["rows"].to_pylist()):
+        if rows is None or rows < 0:
+            raise PlanError(f"merge_log has {rows} rows in its row {place + 1}")
     for source, rows in zip(log["source"].to_pylist(), log["rows"].to_pylist(), strict=True):
         yield names.index(source), rows

@@ -116,12 +116,12 @@ class MergedSources:
     idle : str or timedelta, optional
         A live source that has given nothing for so long holds the others back no more; its rows come when
         they are there. What was chosen is in `log`.
-    log : pyarrow.Table, optional
-        Of an earlier run: choose as it says, and behind its end by the values.
+    log : pyarrow.Table or False, optional
+        Of an earlier run: choose as it says, and behind its end by the values. False: keep none.
 
     Attributes
     ----------
-    log : MergeLog
+    log : MergeLog or None
 
     Raises
     ------
@@ -158,8 +158,8 @@ class MergedSources:
         self._wide = core_arrow.core_schema(wide)
         self._idle = None if idle is None else float(nanoseconds(idle, "idle")) / 1e9
         self._came = threading.Condition()
-        self.log = MergeLog(names)
-        self._chosen = None if log is None else [*choices(log, names)]
+        self.log = None if log is False else MergeLog(names)
+        self._chosen = None if log is None or log is False else [*choices(log, names)]
         self._sources: list[_Waiting] = []
         self._positions: list[Positions] = []
 
@@ -305,7 +305,8 @@ class MergedSources:
         alone = len(parts) == 1
         order = pa.array(np.argsort(np.concatenate(keys), kind="stable"))
         numbers = [np.full(rows.num_rows, self._ways[one.name][0], np.int64) for one, rows in parts]
-        self.log.add(np.concatenate(numbers).take(order))
+        if self.log is not None:
+            self.log.add(np.concatenate(numbers).take(order))
         columns = []
         for at, wide in enumerate(self._wide):
             chunks = []

@@ -83,8 +83,9 @@ class Runs:
         pipeline of several sources takes a mapping of their names to their data, and `merge_by`: the column
         by which they are merged, ties in the order of the mapping (`ordstream.node.merging`). `idle`, such
         as "2s": a live source that is silent for so long holds the others back no more. The result's
-        `merge_log` says what was chosen; `merge_log=result.merge_log.table` chooses it again. Columns that
-        no operator changes may share memory with `data`, as slices of Arrow's do.
+        `merge_log` says what was chosen; `merge_log=result.merge_log.table` chooses it again, and
+        `merge_log=False` keeps no log. Columns that no operator changes may share memory with `data`, as
+        slices of Arrow's do.
         """
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
@@ -145,7 +146,8 @@ class Runs:
         """Run on this machine: an iterator of output batches as they are ready.
 
         With `outputs`, as for `run`: one iterator of (name, batch). An output that has nothing to say, or
-        whose batches nobody looks at, holds no other one back.
+        whose batches nobody looks at, holds no other one back. The log of several sources grows with the
+        stream: `merge_log=False` keeps none, `merge_log.take()` gives and forgets what there is.
         """
         given: dict[str, Any] = {**options}
         check_known(given, OF_PIPELINE)

@@ -20,7 +20,15 @@ import pyarrow.types as pat
 from ordstream.errors import OperatorError, PlanError, SourceError, told, type_and_text
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
-from ordstream.ground.types import from_storage, is_binary, is_list, is_string, storage_values, to_python
+from ordstream.ground.types import (
+    from_storage,
+    is_binary,
+    is_list,
+    is_string,
+    python_or_text,
+    storage_values,
+    to_python,
+)
 from ordstream.ground.user_code import place_of
 from ordstream.operators.clocks import ComputedClock
 from ordstream.plan.clock import SOURCE_MARKS, clock_needed_by, clock_of, in_run, marks_of
@@ -121,7 +129,7 @@ def run_serial(
     after: SerialResult | None = None,
     outputs: Mapping[str, Any] | None = None,
     merge_by: str | None = None,
-    merge_log: pa.Table | None = None,
+    merge_log: pa.Table | Literal[False] | None = None,
 ) -> SerialResult:
     """Run a pipeline one tuple at a time.
 
@@ -149,7 +157,7 @@ def run_serial(
         As for a run. The rows of each are in `.outputs`; `rows` are wide (`ordstream.plan.outputs`).
     merge_by : str, optional
         As for a run; `data` is then a mapping of the sources' names to their data.
-    merge_log : pyarrow.Table, optional
+    merge_log : pyarrow.Table or False, optional
         As for a run: the tuples come as it says, and behind its end by `merge_by`.
 
     Returns
@@ -317,7 +325,7 @@ class _SerialRun:
                 return []
             values = None
             if row is not None:
-                values = {f.name: to_python(v, f.type) for v, f in zip(row, failed.input, strict=True)}
+                values = {f.name: python_or_text(v, f.type) for v, f in zip(row, failed.input, strict=True)}
             reason = told(error)
             raise OperatorError(failed.name, self.serial, values, reason, place_of(error)) from error
 
@@ -362,7 +370,7 @@ def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:
         yield from zip(*columns, strict=True)
 
 
-def _merged(plan: Plan, data: Any, merge_by: str | None, log: pa.Table | None = None) -> Iterator[Row]:
+def _merged(plan: Plan, data: Any, merge_by: str | None, log: Any = None) -> Iterator[Row]:
     """The tuples of several sources as wide rows: as a log says, then the smallest of their next ones, ties
     in the order of the data.
     """
@@ -376,7 +384,7 @@ def _merged(plan: Plan, data: Any, merge_by: str | None, log: pa.Table | None = 
         waiting.append(
             (numbers[name], way.schema.get_field_index(merge_by), rows, [*itertools.islice(rows, 1)])
         )
-    told = [] if log is None else log.to_pylist()
+    told = log.to_pylist() if isinstance(log, pa.Table) else []
     said = (entry["source"] for entry in told for _ in range(entry["rows"]))
     while any(head for *_, head in waiting):
         name = next(said, None)

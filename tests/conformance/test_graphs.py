@@ -6,10 +6,12 @@ import itertools
 import random
 import threading
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.node.merge_log import MergeLog
 from ordstream.plan.sources import with_one_source
 from ordstream.testing import run_serial
 
@@ -279,6 +281,45 @@ def test_a_source_that_fails_while_others_are_silent():
         od.union(p, q).run({"p": silent(), "q": failing()}, merge_by="ts", idle="10ms")
 
 
+def test_the_log_of_a_stream_that_does_not_end_can_be_taken_or_left():
+    p, q = od.Pipeline({"ts": int}, source="p"), od.Pipeline({"ts": int}, source="q")
+    both = od.union(p, q)
+
+    def endless(first):
+        for start in range(first, 2_000, 4):
+            yield pa.record_batch({"ts": [start, start + 1]})
+
+    data = {"p": endless(0), "q": endless(2)}
+    taken = []
+    with both.stream(data, merge_by="ts", workers=1) as out:
+        rows = []
+        for batch in out:
+            rows += batch.to_pylist()
+            taken.append(out.merge_log.take())
+    log = pa.concat_tables([*taken, out.merge_log.table])
+    assert out.merge_log.take().num_rows == log.num_rows - sum(map(len, taken))
+    assert out.merge_log.table.num_rows == 0
+    assert sum(log["rows"].to_pylist()) == len(rows) == 2_000
+    data = {"p": [*endless(0)], "q": [*endless(2)]}
+    assert both.run(data, merge_by="ts", merge_log=log).table.to_pylist() == rows
+    without = both.run(data, merge_by="ts", merge_log=False)
+    assert without.merge_log is None
+    assert without.table.to_pylist() == rows
+    assert run_serial(both, data, merge_by="ts", merge_log=False).table.to_pylist() == rows
+
+
+def test_a_log_takes_8_bytes_for_each_run_of_rows():
+    log = MergeLog(["p", "q"])
+    for number in range(3_000):
+        log.add(np.array([0, 0, 0] if number % 10 else [1, 0]))
+    assert log.table.slice(0, 3).to_pylist() == [
+        {"source": "q", "rows": 1}, {"source": "p", "rows": 28}, {"source": "q", "rows": 1},
+    ]  # fmt: skip
+    assert log.table.num_rows == 600
+    assert sum(part.nbytes for part in [*log._whole, *log._parts]) == 600 * 8
+    assert len(log._whole) + len(log._parts) < 300
+
+
 def test_logs_that_are_none_of_these_sources():
     p, q = od.Pipeline({"ts": int}, source="p"), od.Pipeline({"ts": int}, source="q")
     both, one = od.union(p, q), pa.table({"ts": [1, 2]})
@@ -289,6 +330,12 @@ def test_logs_that_are_none_of_these_sources():
         both.run(data, merge_by="ts", merge_log=3)
     with pytest.raises(od.PlanError, match="it has 'x'"):
         both.run(data, merge_by="ts", merge_log=pa.table({"source": ["x"], "rows": [1]}))
+    for wrong in (None, -1):
+        bad = pa.table([["p"], pa.array([wrong], pa.int64())], schema=log.schema)
+        with pytest.raises(od.PlanError, match=f"merge_log has {wrong} rows in its row 1"):
+            both.run(data, merge_by="ts", merge_log=bad)
+    with pytest.raises(od.PlanError, match="it has None"):
+        both.run(data, merge_by="ts", merge_log=pa.table([[None], [1]], schema=log.schema))
     with pytest.raises(od.SourceError, match="1 more rows of source 'p' than the source"):
         both.run(data, merge_by="ts", merge_log=pa.table({"source": ["p"], "rows": [3]}))
     with pytest.raises(od.PlanError, match="merge_log is for a pipeline of several sources"):

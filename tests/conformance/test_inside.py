@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.reference.run_serial import run_serial
 
 N = 200
 DATA = pa.table({"i": range(1, N + 1)})
@@ -219,3 +220,7 @@ def test_a_failing_row_that_python_cannot_show(column, shown, workers):
         pipeline.run(data, workers=workers)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.row == {"value": shown, "x": 0}
+    if isinstance(shown, str):  # text that is not UTF-8 is refused by the reference as a value
+        expected = run_serial(pipeline, data).error
+        assert isinstance(expected, od.OperatorError)
+        assert expected.row == caught.value.row

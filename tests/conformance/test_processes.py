@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -389,6 +390,32 @@ def test_a_caller_that_is_killed_leaves_no_process(tmp_path):
         caller.stdin.flush()
         assert caller.wait(60) == -9
         pids.read()
+
+
+def test_a_stream_that_is_dropped_ends_its_processes_and_its_source():
+    """Also while its source has more, and a thread of its own."""
+    left = threading.Event()
+
+    def endless():
+        try:
+            while True:
+                yield rows().to_batches()[0]
+        finally:
+            left.set()
+
+    pipeline = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count())
+    stream = pipeline.stream(endless(), processes=2)
+    next(stream)
+    started = list(stream._pool._processes)
+    assert all(process.is_alive() for process in started)
+    gc.disable()  # it goes when it is dropped, not some time later
+    try:
+        del stream
+    finally:
+        gc.enable()
+    assert not any(process.is_alive() for process in started)
+    gc.collect()
+    assert left.wait(10)
 
 
 CTRL_C = """

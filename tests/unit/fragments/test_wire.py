@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 
@@ -74,3 +75,22 @@ def test_acknowledgements_wait_for_company_or_until_they_are_many(ends):
     mesh.ack(5, 2, 7, 4)
     mesh.write()
     assert told(theirs) == [(ACK, 4)]
+
+
+def test_a_mesh_that_is_closed_wakes_nobody():
+    """Another file may have the number of its pipe by then."""
+    mesh = Mesh(lambda *frame: None, lambda process: None)
+    pipe = mesh._wake_out
+    mesh.close()
+    read_end, write_end = os.pipe()
+    spare = os.dup2(write_end, pipe)
+    try:
+        mesh.wake()
+        mesh.close()
+        os.set_blocking(read_end, False)
+        with pytest.raises(BlockingIOError):
+            os.read(read_end, 1)
+        os.write(spare, b"x")  # nor did close() close it
+    finally:
+        for end in {read_end, write_end, spare}:
+            os.close(end)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -95,3 +96,32 @@ def test_in_another_thread_only_its_mask_changes() -> None:
     thread.join()
     assert seen == [True]
     assert signal.getsignal(signal.SIGINT) is present
+
+
+FIRST = """
+import multiprocessing, os, signal
+from pathlib import Path
+from ordstream.ground.interrupts import kept_from_children
+
+def mask():
+    status = Path("/proc/self/status").read_text()
+    blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+    os._exit(blocked >> (signal.SIGINT - 1) & 1)
+
+if __name__ == "__main__":
+    with kept_from_children():
+        process = multiprocessing.get_context("spawn").Process(target=mask)
+        process.start()
+        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    process.join()
+    print(process.exitcode)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here")
+def test_the_first_process_that_is_spawned_is_kept_from_it_too(tmp_path: Path) -> None:
+    script = tmp_path / "first.py"
+    script.write_text(FIRST)
+    command = [sys.executable, str(script)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "1\n"), ended.stderr
