@@ -120,7 +120,7 @@ class Balancing:
     Attributes
     ----------
     tell : callable
-        Tells every node of a `Shift`; of None where moves are given up.
+        Tells every node of a `Shift`, or of the tag at which a node failed.
     figures : list of MoveFigures
     """
 
@@ -136,7 +136,8 @@ class Balancing:
         self._reports: dict[int, list[tuple[Report, Floats]]] = {}  # of the interval, by fragment
         self._times: dict[int, dict[int, float]] = {k: {} for k in self._controllers}
         self._decided: _UnderWay | None = None
-        self.tell: Callable[[Shift | None], None] = lambda shift: None
+        self.tell: Callable[[Shift | bytes], None] = lambda what: None
+        self._failed = False
         self.figures: list[MoveFigures] = []
 
     # ---------------------------------------------------------------------------------------- to the driver
@@ -152,7 +153,7 @@ class Balancing:
 
     def wants_move(self) -> bool:
         """A move was decided that is not in the order yet."""
-        return self._decided is not None and self._decided.shift is None
+        return self._decided is not None and self._decided.shift is None and not self._failed
 
     @property
     def pauses(self) -> bool:
@@ -200,10 +201,12 @@ class Balancing:
 
     # ---------------------------------------------------------------------------------------- a move
 
-    def abandon(self) -> None:
-        """A node failed: what state is missing will not come."""
-        if self._decided is not None:
-            self.tell(None)
+    def abandon(self, tag: bytes) -> None:
+        """A node failed at this tag: state that moves behind it will not come. Nodes may hear of it before
+        they come to the move.
+        """
+        self._failed = True
+        self.tell(tag)
 
     # ---------------------------------------------------------------------------------------- from nodes
 

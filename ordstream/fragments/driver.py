@@ -310,7 +310,7 @@ class Driver:
         self._outcomes.append(outcome)
         self._failed |= outcome.error is not None
         if outcome.error is not None and self._balancing is not None:
-            self._balancing.abandon()
+            self._balancing.abandon(outcome.tag)
 
     @property
     def over(self) -> bool:

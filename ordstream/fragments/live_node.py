@@ -205,6 +205,8 @@ class LiveNode:
         kind = kind_of(number)
         if kind in self._hears:
             if self._hears[kind]:
+                if self.fragment in self._topology.tables and not self._moving.takes_marks:
+                    return False
                 clock = SOURCE_MARKS if kind == TIME else REORDERED_MARKS
                 self._operators.take_mark(TimeMark.at(self.merge.marks[0][1], clock))
             self.merge.pass_mark()
@@ -244,13 +246,14 @@ class LiveNode:
     def arrive(self, sender: int, said: Any) -> None:
         """State of keys that come here, from another node of the fragment."""
         self._events += 1
-        self._moving.arrive(sender, said)
+        if self.outcome is None:  # else a failure in front ended the rows before the first that needs it
+            self._moving.arrive(sender, said)
 
-    def abandon(self) -> None:
-        """A node failed: state that is missing will not come."""
+    def abandon(self, tag: bytes) -> None:
+        """A node failed at this tag: state that moves behind it will not come."""
         self._events += 1
         if self.fragment in self._topology.tables:
-            self._moving.abandon()
+            self._moving.abandon(tag)
 
     @property
     def works(self) -> bool:

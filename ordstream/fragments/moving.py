@@ -127,7 +127,6 @@ class _Arriving:
         self.errors: list[OperatorError] = []
         self.began = time.perf_counter()
         self.held = self.rows = self.bytes = 0
-        self.abandoned = False
         self.unmoved_delay = 0.0
         self._unmoved: deque[tuple[bytes, float]] = deque()  # last tags of outputs that wait, since when
 
@@ -203,6 +202,7 @@ class MovingOperators:
         self._early: dict[int, list[tuple[int, Parsed | NodeState]]] = {}
         self._closed: list[Any] = []  # reports of runs that ended
         self._busy = 0.0
+        self._failed_at: bytes | None = None  # the first failure of another node
         self.moved: list[Moved] = []
         self.cut: bytes | None = None
 
@@ -238,6 +238,13 @@ class MovingOperators:
         if self._move is not None:
             self._move.waiting -= size
 
+    @property
+    def takes_marks(self) -> bool:
+        """Whether the next mark of the clock may come now. A move ends between two of them: there may be one
+        between any two rows.
+        """
+        return self._move is None or not self._catching_up(self._move)
+
     def take_mark(self, mark: TimeMark) -> None:
         """As `PolledNode.take_mark`. Keys that are to come see it behind the rows that are held for them."""
         kind = TIME if mark.clock == SOURCE_MARKS else REORDERED
@@ -268,7 +275,7 @@ class MovingOperators:
         did |= self._step(move, 0, self._main, self._lane)
         if move.ready:
             did |= self._step(move, 1, move.node, move.lane)
-        elif move.abandoned and not move.over[1]:
+        elif self._failed_at is not None and self._failed_at < move.tag and not move.over[1]:
             move.over[1] = True
             move.out.end(1, move.tag)
         elif not move.over[1]:
@@ -310,8 +317,10 @@ class MovingOperators:
         return did
 
     def _catching_up(self, move: _Arriving) -> bool:
-        """The second run has nothing more to do: what both still have is finished first."""
-        return move.ready and not _waits(move.lane)
+        """The second run has got all of its rows: what both still have is finished first. Not behind a
+        failure: the other run goes on to where it counts.
+        """
+        return move.ready and not move.lane.waiting and not any(move.over)
 
     def _absorbed(self, move: _Arriving) -> bool:
         """The first run takes the second one's state over, where both have done all that they got."""
@@ -421,10 +430,11 @@ class MovingOperators:
                 move.rows += rows.num_rows
                 move.bytes += rows.nbytes
 
-    def abandon(self) -> None:
-        """The state that is missing will not come: a node failed in front of the move."""
-        if self._move is not None and self._move.waits_for:
-            self._move.abandoned = True
+    def abandon(self, tag: bytes) -> None:
+        """A node failed at this tag. It gave away what leaves it in front of that; the state that moves
+        behind it will not come, and no row there counts.
+        """
+        self._failed_at = tag if self._failed_at is None else min(tag, self._failed_at)
 
     # ---------------------------------------------------------------------------------------- loads
 

@@ -28,7 +28,7 @@ from ordstream.fragments.figures import Outcome
 from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.node_state import NodeState, parsed
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, FIGURES, NOTE, SHIFT, STATE, Mesh
+from ordstream.fragments.wire import CALL, CALLER, FAILED, FIGURES, NOTE, SHIFT, STATE, Mesh
 from ordstream.ground import arrow_memory
 from ordstream.udf import pickling as by_value
 
@@ -124,7 +124,7 @@ class _Host:
                 self._tell_figures()
         elif run > self._run:
             self._early.append((process, kind, edge, run, body))
-        elif run == self._run and kind in (STATE, SHIFT):
+        elif run == self._run and kind in (STATE, SHIFT, FAILED):
             self._hear_of_move(process, kind, edge, body)
         elif run == self._run and self._endpoint is not None:
             self._endpoint.handle(process, kind, edge, body)
@@ -138,14 +138,14 @@ class _Host:
         """State from another node, or what the caller says of a move."""
         from ordstream.fragments.moving import Shift
 
-        shift = Shift.from_bytes(bytes(body)) if kind == SHIFT and body.size else None
+        shift = Shift.from_bytes(bytes(body)) if kind == SHIFT else None
         for node in self._nodes:
             if kind == STATE and node.fragment == fragment:
                 node.arrive(process, parsed(body))
             elif shift is not None:
                 node.shifts[shift.number] = shift
-            elif kind == SHIFT:
-                node.abandon()
+            elif kind == FAILED:
+                node.abandon(bytes(body))
 
     def _sender(self) -> Callable[[int, NodeState], None]:
         """How a node sends state to another one of its fragment."""

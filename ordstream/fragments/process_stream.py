@@ -27,7 +27,7 @@ from ordstream.fragments.shedding import check_sheds, shed_together
 from ordstream.fragments.source_blocks import Progress, SourceBlocks
 from ordstream.fragments.time_marks import source_clock
 from ordstream.fragments.topology import Topology
-from ordstream.fragments.wire import CALL, CALLER, FIGURES, SHIFT, STATE
+from ordstream.fragments.wire import CALL, CALLER, FAILED, FIGURES, SHIFT, STATE
 from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import Report
@@ -198,12 +198,12 @@ class ProcessStream(Reader):
         elif isinstance(what, BaseException):
             self._fatal = self._fatal or what
 
-    def _tell_shift(self, shift: Shift | None) -> None:
-        """Tell all processes of a move; None: that it is given up."""
+    def _tell_shift(self, what: Shift | bytes) -> None:
+        """Tell all processes of a move, or of the tag at which a node failed."""
         assert self._pool is not None
+        kind, body = (FAILED, what) if isinstance(what, bytes) else (SHIFT, what.to_bytes())
         for process in range(len(self._pool)):
-            body = [] if shift is None else [shift.to_bytes()]
-            self._pool.mesh.post(process, SHIFT, 0, self._pool.run, body)
+            self._pool.mesh.post(process, kind, 0, self._pool.run, [body])
 
     @property
     def moves(self) -> list[MoveFigures]:
@@ -485,8 +485,6 @@ def balancing_of(
     """
     if balance is None:
         return None, {}
-    if any(fragment.plan.is_graph for fragment in fragments):
-        raise PlanError("balance= moves the keys of a chain of operators: leave it out, here is a graph")
     from ordstream.fragments.balancing import INTERVAL_ROWS, Balancing, controllers_of, tables_of
 
     controllers = controllers_of(balance, fragments, processes)

@@ -112,12 +112,12 @@ class SameProcess:
             for node in self.nodes:
                 node.close()
 
-    def _tell_shift(self, shift: Shift | None) -> None:
+    def _tell_shift(self, what: Shift | bytes) -> None:
         for node in self.nodes:
-            if shift is None:
-                node.abandon()
+            if isinstance(what, bytes):
+                node.abandon(what)
             else:
-                node.shifts[shift.number] = shift
+                node.shifts[what.number] = what
 
     def _turns(self, marking: Marking | None) -> Iterator[pa.RecordBatch]:
         driver, chance = self.driver, self._random

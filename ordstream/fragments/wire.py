@@ -26,8 +26,9 @@ from ordstream.ground.arrow_memory import POOL
 #: The caller's number among the processes.
 CALLER = -1
 ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE, SHIFT = range(9)
-# The caller asks how far a node is; a message between a node and the one that sends it rows.
-FIGURES, NOTE = 16, 17
+# The caller asks how far a node is; a message between a node and the one that sends it rows; the caller says
+# at which tag a node failed, while keys move.
+FIGURES, NOTE, FAILED = 16, 17, 18
 HEADER = struct.Struct("<BxHIQ")  # kind, edge, run, bytes behind it
 NUMBER = struct.Struct("<Q")
 # Asked of the system for each direction of a socket, and read from one before the others' turn.

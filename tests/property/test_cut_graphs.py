@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from property.compare import exact_rows, large
+from random_moves import RandomMoves
 
 import ordstream as od
 from ordstream.errors import OperatorError, PlanError, SourceError
+from ordstream.fragments.balancing import movable
 from ordstream.fragments.fragmenting import fragments_of
 from ordstream.fragments.same_process import run_here
 from ordstream.node.merging import MergedSources
@@ -95,6 +98,18 @@ def tables(draw: Any, schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.table([keys, draw(small), ts, draw(small)], schema=schema)
 
 
+@st.composite
+def long_tables(draw: Any) -> pa.Table:
+    """Of enough rows for keys to move several times."""
+    chance = np.random.default_rng(draw(st.integers(0, 1 << 30)))
+    rows = draw(st.sampled_from((60, 200)))
+    k, j, v = (chance.integers(0, most, rows) for most in (draw(st.sampled_from((2, 9))), 4, 5))
+    ts = np.cumsum(chance.integers(0, 3, rows))
+    if draw(st.booleans()):
+        return pa.table([k, j, ts, v], schema=SCHEMA)
+    return pa.table([["é" * int(key) for key in k], j, ts, v], schema=TEXTS)
+
+
 def drawn(draw: Any, table: pa.Table, least: int) -> tuple[Any, Any, Any, Any]:
     """A pipeline of `least` to 2 levels of branches, its punctuations, its answer and its fragments."""
     pipeline = grown(draw, od.Pipeline(table.schema), draw(st.integers(least, 2)))
@@ -109,13 +124,15 @@ def drawn(draw: Any, table: pa.Table, least: int) -> tuple[Any, Any, Any, Any]:
         raise
 
 
-def check(pipeline: Any, data: Any, expected: Any, how: Any, **options: Any) -> None:
+def check(
+    pipeline: Any, data: Any, expected: Any, how: Any, moving: dict[str, Any] | None = None, **options: Any
+) -> None:
     nodes, seed, block_rows, channel_bytes = how
     failure: Any = None
     try:
         found = run_here(
             pipeline, data, nodes, {"tags": True, **options},
-            seed=seed, block_rows=block_rows, channel_bytes=channel_bytes,
+            seed=seed, block_rows=block_rows, channel_bytes=channel_bytes, **(moving or {}),
         )  # fmt: skip
     except (OperatorError, SourceError) as error:
         failure = error
@@ -150,6 +167,25 @@ def test_graphs_with_one_key(data, table, how):
         st.sampled_from((None, 1, 3))))  # fmt: skip
 
 
+def moves(draw: Any, fragments: Any, nodes: int) -> dict[str, Any] | None:
+    """Keys of all keyed fragments change their node, at random, at every report."""
+    try:
+        keyed = movable(fragments, nodes)
+    except PlanError:
+        return None
+    seed, interval = draw(st.integers(0, 1000)), draw(st.sampled_from((1, 4, 20)))
+    return {"balance": {k: RandomMoves(seed + k, nodes) for k in keyed}, "interval": interval}
+
+
+@FEW
+@given(st.data(), long_tables(), HOW)
+def test_keys_of_a_graph_that_move_all_the_time(data, table, how):
+    pipeline, punctuate, expected, fragments = drawn(data.draw, table, least=1)
+    moving = moves(data.draw, fragments, how[0])
+    assume(moving is not None and all(one.can_snapshot for of in fragments for one in of.operators))
+    check(pipeline, table, expected, how, moving, punctuate=punctuate)
+
+
 @FEW
 @given(st.data(), tables(), tables(), HOW)
 def test_two_sources_that_share_a_key(data, left, right, how):
@@ -160,7 +196,10 @@ def test_two_sources_that_share_a_key(data, left, right, how):
         expected = run_serial(pipeline, sources, merge_by="ts")
         plan, merged = fed(pipeline.plan, sources, "ts")
         assert isinstance(merged, MergedSources)
-        check(od.Pipeline.of(plan), merged, expected, how)
+        moving = None
+        if data.draw(st.booleans()) and all(one.can_snapshot for one in plan.operators):
+            moving = moves(data.draw, fragments_of(plan), how[0])
+        check(od.Pipeline.of(plan), merged, expected, how, moving)
     except PlanError:
         assume(False)
 

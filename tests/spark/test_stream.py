@@ -128,8 +128,9 @@ def test_a_graph_goes_on_in_another_number_of_nodes(source, tmp_path):
     source.add(table.slice(120))
     source.run(checkpoint, nodes=2, pipeline=graph)
     assert output(checkpoint, tags=True) == answer(table, graph)
-    with pytest.raises(PlanError, match="here is a graph"):
-        source.run(tmp_path / "other", nodes=2, balance=od.Mixed(), pipeline=graph)
+    source.run(tmp_path / "balanced", nodes=2, balance=od.Mixed(), pipeline=graph)
+    assert output(tmp_path / "balanced", tags=True) == answer(table, graph)
+    assert EpochLog(tmp_path / "balanced").last().balance
 
 
 def test_a_clock_goes_on_in_another_number_of_nodes(source, tmp_path):

@@ -53,8 +53,6 @@ def check_balance(fragments: Sequence[Fragment], grouping: Any) -> None:
     """
     if not (isinstance(grouping, str) and grouping == "hash"):
         raise PlanError("balance takes the place of grouping=: give one of the two")
-    if any(fragment.plan.is_graph for fragment in fragments):
-        raise PlanError("balance= moves the keys of a chain of operators: leave it out, here is a graph")
     keyed = [fragment for fragment in fragments if fragment.key]
     if not keyed:
         raise PlanError("balance moves keys between nodes, and this pipeline has no keyed operator")

@@ -144,3 +144,41 @@ def test_bool_keys_with_nulls_move_too():
     balance = {1: RandomMoves(1, 2)}
     found = run_here(pipeline, data, 2, {}, balance=balance, interval=20, block_rows=5, channel_bytes=1)
     assert found.table.equals(pipeline.run(data).table)
+
+
+@pytest.mark.parametrize("seed", [290, 294, 295, 297])
+def test_a_row_that_fails_in_front_while_keys_move_is_what_the_run_raises(seed):
+    """A node may be at its end before the state of keys comes there (seed 295)."""
+    at = 40 + seed % 200
+
+    def fails(row):
+        if row.v == at:
+            raise ValueError("not this one")
+        return True
+
+    pipeline = od.Pipeline(TABLE.schema).filter(fails).key_by("k").scan(n=od.count())
+    chance = seed if seed % 3 else None
+    with pytest.raises(od.OperatorError, match=f"serial {at + 1}"):
+        run_here(
+            pipeline, TABLE, 3, {}, balance={1: RandomMoves(seed + 1, 3)}, interval=10, block_rows=5,
+            channel_bytes=1 if seed % 2 else None, seed=chance,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [12, 22, 38, 104, 254, 322])
+def test_a_row_that_fails_where_keys_move_is_what_the_run_raises(seed):
+    """A node may fail before it gives the state of keys away, while others wait for it."""
+    at = 20 + seed * 7 % 180
+
+    def fails(row, state, emit):
+        if row.v in (at, at + 3):
+            raise ValueError("not this one")
+        state.n += 1
+        emit(state.n)
+
+    pipeline = od.Pipeline(TABLE.schema).key_by("k").process(fails, state={"n": int}, schema={"n": int})
+    with pytest.raises(od.OperatorError, match=f"serial {at + 1}"):
+        run_here(
+            pipeline, TABLE.slice(0, 220), 2, {}, balance={1: RandomMoves(seed, 2)}, interval=1,
+            block_rows=1, seed=seed,
+        )  # fmt: skip

@@ -55,6 +55,16 @@ def three():
     return behind.key_by("item").sessionize("ts", 2, ["seen", "most", "before"])
 
 
+def graph():
+    """A branch, a join and a union by user, and a chain by item behind them."""
+    source = od.Pipeline(SCHEMA)
+    few, many = source.branch(od.col("item") == "a")
+    seen = few.key_by("user").scan(n=od.count()).select("ts", "user", "item", "n")
+    both = many.join_interval(source, on="user", within=(-3, 0), how="left", time="ts")
+    both = both.select("ts", "user", "item", n="ts_right")
+    return od.union(seen, both).key_by("user", "item").scan(most=od.max("n")).key_by("item").count()
+
+
 def counts():
     return od.Pipeline(SCHEMA).key_by("user").scan(seen=od.count(), latest=od.last("ts"))
 
@@ -71,10 +81,11 @@ def moved(manifest, why="by_plan"):
     return sum(one["moved"][why]["keys"] for one in manifest.balance.values())
 
 
+@pytest.mark.parametrize("made", [three, graph])
 @pytest.mark.parametrize("seed", range(2))
-def test_keys_that_move_in_every_epoch_change_no_output(tmp_path, at_random, seed):
+def test_keys_that_move_in_every_epoch_change_no_output(tmp_path, at_random, seed, made):
     rng = random.Random(seed)
-    table, stream = rows(150, seed), Stream(tmp_path / "c", three())
+    table, stream = rows(150, seed), Stream(tmp_path / "c", made())
     cuts = sorted(rng.choices(range(151), k=8))
     nodes, by_plan, by_ring = 2, [], []
     for number, (low, high) in enumerate(zip([0, *cuts], [*cuts, 150], strict=True)):
