@@ -8,10 +8,13 @@ to the tag of the row that caused it, or to the key that the end of the stream m
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -59,6 +62,9 @@ class _Arrived(NamedTuple):
     @property
     def last(self) -> int:
         return self.first + self.serials - 1
+
+
+_first = attrgetter("first")
 
 
 class _MarkSteps(NamedTuple):
@@ -193,13 +199,21 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     def _tag_of(self, serial: int) -> bytes | None:
         """The tag of the row with this serial here, or of the mark; None for a step of a flush."""
-        for arrived in self._tags:
-            if arrived.first <= serial <= arrived.last:
-                if isinstance(arrived.tags, bytes):
-                    return arrived.tags
-                tag: bytes = arrived.tags[serial - arrived.first].as_py()
-                return tag
+        for arrived in self._between(serial, serial):
+            if isinstance(arrived.tags, bytes):
+                return arrived.tags
+            tag: bytes = arrived.tags[serial - arrived.first].as_py()
+            return tag
         return None
+
+    def _between(self, low: int, high: int) -> Iterator[_Arrived]:
+        """What arrived with serials from `low` to `high`, or some of them."""
+        start = max(0, bisect_right(self._tags, low, key=_first) - 1)
+        for arrived in islice(self._tags, start, None):
+            if arrived.first > high:
+                return
+            if arrived.last >= low:
+                yield arrived
 
     # ---------------------------------------------------------------------------------------- out
 
@@ -282,8 +296,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _tags_at(self, serials: Int64s) -> pa.Array:
         """The tags of rows that were taken, by their serials here, ascending; no mark is among them."""
         low, high = int(serials[0]), int(serials[-1])
-        there = [one for one in self._tags if one.first <= high and low <= one.last]
-        there = [one for one in there if not isinstance(one.tags, bytes)]
+        there = [one for one in self._between(low, high) if not isinstance(one.tags, bytes)]
         tags = there[0].tags if len(there) == 1 else pa.concat_arrays([one.tags for one in there])
         if len(serials) == len(tags) and (len(tags) == 1 or (serials[1:] > serials[:-1]).all()):
             return tags  # one output of each row

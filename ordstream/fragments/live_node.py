@@ -81,6 +81,7 @@ class LiveNode:
         self._feedback: deque[bytes] = deque()  # messages to the caller
         self._operators = self._made(of, states, send)
         self._hears = {TIME: hears_marks(of, options.get("punctuate")), REORDERED: hears_reordered(of)}
+        self.merge.unheard = frozenset(kind for kind, heard in self._hears.items() if not heard)
         self._moves_clock, self._makes_marks = moves_clock(of), marks_leave(of)
         # (tag, number) of markers that receivers hear of between those that this node makes
         self._to_hand_on: list[tuple[bytes, int]] = []
@@ -137,8 +138,7 @@ class LiveNode:
         return did
 
     def _step(self) -> bool:
-        if self.merge.marks:
-            self._hand_on_marks()
+        self._hand_on_marks()
         progressed = self.out.pump()
         if self.out.blocked:
             return progressed
@@ -163,7 +163,7 @@ class LiveNode:
         self._tell_marks(low)
         self.out.set_low(low)
         if self.merge.marks:
-            did |= self._pass_mark()
+            did |= self._pass_marks()
         if self.fragment in self._topology.tables:
             self.said.extend(self._moving.moved)
             self._moving.moved.clear()
@@ -197,6 +197,20 @@ class LiveNode:
             tag, number = heappop(self._to_hand_on)
             self.out.mark(number, tag)
 
+    def _pass_marks(self) -> bool:
+        """Pass the marker that all rows in front of are here, if there is one; of the clock's several, and
+        take in the rows between them: there may be one for each row.
+        """
+        did, merge = self._pass_mark(), self.merge
+        while merge.marks and kind_of(merge.marks[0][0]) in self._hears:
+            if merge.at_mark is None:
+                if not self._operators.take_rows():
+                    break
+            elif not self._pass_mark():
+                break
+            did = True
+        return did
+
     def _pass_mark(self) -> bool:
         """Take the state at a marker; whether there is one that all rows in front of are here."""
         number = self.merge.at_mark
@@ -204,11 +218,10 @@ class LiveNode:
             return False
         kind = kind_of(number)
         if kind in self._hears:
-            if self._hears[kind]:
-                if self.fragment in self._topology.tables and not self._moving.takes_marks:
-                    return False
-                clock = SOURCE_MARKS if kind == TIME else REORDERED_MARKS
-                self._operators.take_mark(TimeMark.at(self.merge.marks[0][1], clock))
+            if self.fragment in self._topology.tables and not self._moving.takes_marks:
+                return False
+            clock = SOURCE_MARKS if kind == TIME else REORDERED_MARKS
+            self._operators.take_mark(TimeMark.at(self.merge.marks[0][1], clock))
             self.merge.pass_mark()
             return True
         if kind == MOVE and number not in self.shifts:

@@ -87,7 +87,7 @@ class MeasuredNode(PolledNode):
         if count < rows.num_rows:
             self._fitted.appendleft(rows.slice(count))
             rows = rows.slice(0, count)
-            self._fed = count
+            self._fed = count  # the pieces in front, of this step, are few
         if self._before == 0 and self._polled.worked_off:
             self._single.append(rows)
             each = int(max(ALONE_S, 2 * self._step_s) / (BUDGET * self._work_s))
@@ -96,6 +96,13 @@ class MeasuredNode(PolledNode):
         else:
             self._before = max(0, self._before - count)
         return rows
+
+    def _goes_on(self) -> bool:
+        # a row that is to run alone waits for the step behind, also where only a mark stands in front of it
+        return self._ready() and (self._each or self._before > 0 or self._polled.worked_off)
+
+    def _more(self) -> bool:
+        return super()._more() and (self._each or (self._before > 0 and not self._single))
 
     def poll(self) -> tuple[pa.RecordBatch | None, bool]:
         """As `PolledNode.poll`."""

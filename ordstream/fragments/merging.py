@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordstream.fragments.mark_kinds import kind_of
 from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.ordertags import merge_sorted, tags_of
 
@@ -73,6 +74,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
     ----------
     events : int
         Grows with everything that comes, and where a marker is passed.
+    unheard : collection of int
+        Kinds of markers that stand in front of no row here: they are told of (`new_marks`), and that is all.
     arrived_ns : int
         When the oldest of the rows that were handed on last came (`time.monotonic_ns`).
     """
@@ -87,6 +90,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         self._bound_now: bytes | None = None
         self._first_now: bytes | None = None
         self._any_ended = False
+        self.unheard: frozenset[int] = frozenset()
         self._consumed = consumed
         self._dropping = False
         self._marks: deque[tuple[int, bytes]] = deque()
@@ -138,7 +142,8 @@ class TagMerge(Iterator[pa.RecordBatch]):
         """
         if (tag, number) > self._marked and not self._dropping:
             self._marked = tag, number
-            self._marks.append((number, tag))
+            if kind_of(number) not in self.unheard:
+                self._marks.append((number, tag))
             self._new_marks.append((number, tag))
             self.events += 1
 
@@ -150,7 +155,7 @@ class TagMerge(Iterator[pa.RecordBatch]):
         return self._marks
 
     def new_marks(self) -> Iterator[tuple[int, bytes]]:
-        """Those of `marks` that came since the last call."""
+        """The markers that came since the last call, `unheard` ones included."""
         while self._new_marks:
             yield self._new_marks.popleft()
 

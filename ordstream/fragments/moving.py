@@ -37,7 +37,7 @@ from ordstream.fragments.measured_keys import MeasuredKeys, MeasuredNode, named_
 from ordstream.fragments.merging import END, TagMerge
 from ordstream.fragments.moving_route import MovingRoute, changed_words
 from ordstream.fragments.node_state import NodeState, Parsed, States, key_columns
-from ordstream.fragments.polled_node import PolledNode, low_of
+from ordstream.fragments.polled_node import BETWEEN_MARKS, PolledNode, low_of
 from ordstream.fragments.time_marks import TimeMark
 from ordstream.ground.numbers import mask
 from ordstream.ground.ordertags import AT_END, tags_of
@@ -228,15 +228,25 @@ class MovingOperators:
         """Hand rows on to the run."""
         fed = not self._lane.ready() and self._input.ready()
         if fed:
-            rows = next(self._input)
-            self._measured.saw(rows)
-            self._lane.rows(0, rows, 0)
+            self._take_in()
         self._tell_lane(self._lane)
         return fed
+
+    def _take_in(self) -> None:
+        rows = next(self._input)
+        self._measured.saw(rows)
+        self._lane.rows(0, rows, 0)
 
     def _handed_on(self, sender: int, size: int) -> None:
         if self._move is not None:
             self._move.waiting -= size
+
+    def take_rows(self) -> bool:
+        """As `PolledNode.take_rows`; while keys move rows come one piece a step."""
+        if self._move is not None or not self._input.ready() or self._lane.waiting >= BETWEEN_MARKS:
+            return False
+        self._take_in()
+        return True
 
     @property
     def takes_marks(self) -> bool:
@@ -519,7 +529,11 @@ def _waits(lane: TagMerge) -> bool:
 
 def _pass_marks(lane: TagMerge, run: PolledNode) -> None:
     """Hand marks of the clock on to a run that has all rows in front of them."""
-    while (number := lane.at_mark) is not None:
+    while lane.marks:
+        if (number := lane.at_mark) is None:
+            if not run.take_rows():
+                return
+            continue
         clock = SOURCE_MARKS if kind_of(number) == TIME else REORDERED_MARKS
         run.take_mark(TimeMark.at(lane.marks[0][1], clock))
         lane.pass_mark()

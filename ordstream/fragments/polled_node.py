@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -37,6 +38,10 @@ WHOLE_TURN_S = 0.1
 #: It works for at least so many times what the step around it takes: on a machine with much else to do a
 #: step may take longer than `TURN_S`, and rows one by one would take longer still.
 BESIDE = 10
+#: Pieces of rows, and marks of the clock between them, that a step looks at together; and of these those that
+#: are counted for the length of a turn.
+BETWEEN_MARKS = 256
+FEW_PIECES = 16
 
 
 class PolledNode(FragmentNode):
@@ -101,6 +106,26 @@ class PolledNode(FragmentNode):
         self._fitted.append(mark)
         self.quiet = False
 
+    def take_rows(self) -> bool:
+        """Have the merge hand on its next rows, up to a mark of the clock behind them; False: there are none,
+        or enough for a step.
+        """
+        if len(self._fitted) >= BETWEEN_MARKS or not self._merge.ready():
+            return False
+        self._fit(next(self._merge))
+        self.quiet = False
+        return True
+
+    def _goes_on(self) -> bool:
+        """Whether this step may give the core what is `_ready`."""
+        return self._ready()
+
+    def _more(self) -> bool:
+        """Whether what waits behind a mark of the clock belongs into this step too: each step has its price.
+        A few rows stand between two marks, so nothing is gained where threads work.
+        """
+        return len(self._fitted) > 1 and self._stream.workers == 0 and self._fed < self._turn_rows()
+
     def _given(self) -> Iterator[Any]:
         """The rows as they come, in batches that the core takes as they are. Asked only where `_ready`."""
         while True:
@@ -115,7 +140,7 @@ class PolledNode(FragmentNode):
 
     def _turn_rows(self, taken: int = 0) -> int:
         """About how many rows a turn has time for, of those that wait and `taken` ones."""
-        waiting = taken + self._merge.waiting + sum([batch.num_rows for batch in self._fitted])
+        waiting = taken + self._merge.waiting + sum([one.num_rows for one in islice(self._fitted, FEW_PIECES)])
         # not before a row was timed
         long_s = min(self._longest_s, waiting * self._row_s / 4) if self._taken else 0.0
         return max(1, int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s))
@@ -131,7 +156,7 @@ class PolledNode(FragmentNode):
             if count > most:
                 self._fitted.appendleft(rows.slice(most))
                 rows, count = rows.slice(0, most), most
-        self._fed = count
+        self._fed += count
         return rows
 
     def _fit(self, rows: pa.RecordBatch) -> None:
@@ -225,7 +250,7 @@ class PolledNode(FragmentNode):
             self.quiet = False
         began = time.perf_counter()
         try:
-            taken, progressed = self._polled.poll(self._ready)
+            taken, progressed = self._polled.poll(self._goes_on, self._more)
         except _Stopped:
             raise StopIteration from None
         except OperatorError as error:

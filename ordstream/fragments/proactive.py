@@ -179,6 +179,9 @@ class TimedNode(PolledNode):
         self._fed = count
         return self._given_now
 
+    def _more(self) -> bool:
+        return False  # a step times the rows of one piece
+
     def poll(self) -> tuple[pa.RecordBatch | None, bool]:
         did = False
         until = time.perf_counter() + TURN_S

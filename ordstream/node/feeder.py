@@ -83,15 +83,15 @@ class Feeder:
         if self._thread is not None and self._thread is not threading.current_thread():
             join(self._thread, BLOCKED_SOURCE_S)
 
-    def wants_batch(self) -> bool:
-        """Whether the core should get another batch now: little waits in it, and the cap on what is in
-        flight leaves room.
+    def wants_batch(self, ahead: int = FEED_AHEAD) -> bool:
+        """Whether the core should get another batch now: little waits in it (fewer than `ahead` batches and
+        marks, or few rows), and the cap on what is in flight leaves room.
         """
         if self.core.source_ended:
             return False
         pushed, issued, _, _ = self.core.progress()
         return bool(
-            (self.core.waiting_batches < FEED_AHEAD or pushed - issued < FEED_ROWS) and self.core.may_feed()
+            (self.core.waiting_batches < ahead or pushed - issued < FEED_ROWS) and self.core.may_feed()
         )
 
     def feed_one(self) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ordstream._core.ground.arrow import core_schema
 from ordstream.node import source
+from ordstream.node.feeder import FEED_AHEAD
 from ordstream.node.node import MAX_BYTES, Stream
 from ordstream.node.report import Report
 from ordstream.node.settings import Settings
@@ -19,6 +20,8 @@ from ordstream.snapshots.snapshot import Snapshot
 
 #: A batch that is not full is taken at once where no input is there, else after so many seconds.
 PARTIAL_S = 0.005
+#: Batches and marks between them that a step without worker threads may begin with.
+PIECES_AHEAD = 256
 
 
 def most_bytes(settings: Settings) -> int:
@@ -60,13 +63,17 @@ class PolledStream(Stream):
         self._overloads = self._given_overloads
         return super()._make_core(begin)
 
-    def poll(self, ready: Callable[[], bool]) -> tuple[Taken | None, bool]:
+    def poll(
+        self, ready: Callable[[], bool], more: Callable[[], bool] = lambda: False
+    ) -> tuple[Taken | None, bool]:
         """One step: the next output batch, if there is one, and whether anything was done.
 
         Parameters
         ----------
         ready : callable
             Whether the source gives its next batch, its end or its error without waiting.
+        more : callable
+            Whether its next batch belongs into this step too.
 
         Raises
         ------
@@ -88,7 +95,8 @@ class PolledStream(Stream):
             self._feeder.retire()
         fed = there and self._feeder.wants_batch()
         if fed:
-            while self._feeder.feed_one() and ready() and self._feeder.wants_batch():
+            ahead = FEED_AHEAD if self.workers else PIECES_AHEAD
+            while (self._feeder.feed_one() or more()) and ready() and self._feeder.wants_batch(ahead):
                 pass
             there = ready()
         waited = not there or time.monotonic() - self._taken_at >= PARTIAL_S

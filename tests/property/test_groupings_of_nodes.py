@@ -135,9 +135,9 @@ def test_posg_learns_what_rows_cost(once_per_row, clock, monkeypatch):
     """A node's matrices tell items that take long from others, also where rows came together."""
     runs, poll = [], polled_stream.PolledStream.poll
 
-    def polled(stream, ready):
+    def polled(stream, *given):
         runs.append(0)
-        return poll(stream, ready)
+        return poll(stream, *given)
 
     monkeypatch.setattr(polled_stream.PolledStream, "poll", polled)
 
@@ -270,9 +270,9 @@ def test_batches_do_not_shrink_where_a_step_takes_longer_than_a_turn(monkeypatch
         monkeypatch.setattr(module, "time", clock)
     steps, poll = [], polled_stream.PolledStream.poll
 
-    def slow(stream, ready):
+    def slow(stream, *given):
         clock.now += 0.05
-        return poll(stream, ready)
+        return poll(stream, *given)
 
     def work(row):
         clock.now += 0.001
@@ -318,9 +318,9 @@ def test_a_node_that_nothing_came_for_leaves_its_core_alone(monkeypatch):
     polls, poll = [], polled_stream.PolledStream.poll
     ready, steps = [], LiveNode.step
 
-    def polled(stream, is_ready):
+    def polled(stream, *given):
         polls.append(stream)
-        return poll(stream, is_ready)
+        return poll(stream, *given)
 
     def step(node):
         before = len(polls)

@@ -15,9 +15,11 @@ from unit.operators.test_timers import timed
 from unit.operators.test_window import SCHEMA, per_key, rows
 
 import ordstream as od
+from ordstream.balance.mixed.controller import Controller
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.fragmenting import fragments_of
 from ordstream.fragments.same_process import run_here
+from ordstream.node.polled_stream import PolledStream
 from ordstream.testing import run_serial
 
 #: (nodes, seed of their turns, rows of a block, bytes of a channel, options)
@@ -234,3 +236,24 @@ def test_keys_move_beside_the_clock_of_reorder():
     expected = run_serial(behind, data)
     found = behind.run(data, processes=2, balance=od.Mixed(), tags=True)
     agree(behind, expected, outcome_of(behind, found.batches, report=found.report), reports=False)
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_marks_in_front_of_every_row_do_not_make_a_step_of_each(monkeypatch, moving):
+    """What a step costs beside its rows is shared by many marks and the rows between them."""
+    polls, poll = [], PolledStream.poll
+
+    def counted(stream, *given):
+        polls.append(1)
+        return poll(stream, *given)
+
+    monkeypatch.setattr(PolledStream, "poll", counted)
+    table = pa.table({"k": [n * n % 37 for n in range(3_000)], "ts": range(3_000)})
+    pipeline = od.Pipeline(table.schema).key_by("k").window(od.tumbling(1), time="ts").aggregate(n=od.count())
+    balance = {1: Controller(od.Mixed(), 2)} if moving else None
+    found = run_here(pipeline, table, 2, {"tags": True}, balance=balance)
+    tags = zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True)
+    expected = run_serial(pipeline, table)
+    assert [*tags] == expected.tags
+    assert found.table.select(pipeline.schema.names).equals(expected.table)
+    assert len(polls) < (1_200 if moving else 300)
