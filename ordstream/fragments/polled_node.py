@@ -38,8 +38,8 @@ WHOLE_TURN_S = 0.1
 #: It works for at least so many times what the step around it takes: on a machine with much else to do a
 #: step may take longer than `TURN_S`, and rows one by one would take longer still.
 BESIDE = 10
-#: Pieces of rows, and marks of the clock between them, that a step looks at together; and of these those that
-#: are counted for the length of a turn.
+#: Pieces of rows, and marks of the clock between them, that a step looks at together; and of these those
+#: that are counted for the length of a turn.
 BETWEEN_MARKS = 256
 FEW_PIECES = 16
 
@@ -107,8 +107,8 @@ class PolledNode(FragmentNode):
         self.quiet = False
 
     def take_rows(self) -> bool:
-        """Have the merge hand on its next rows, up to a mark of the clock behind them; False: there are none,
-        or enough for a step.
+        """Have the merge hand on its next rows, up to a mark of the clock behind them; False: there are
+        none, or enough for a step.
         """
         if len(self._fitted) >= BETWEEN_MARKS or not self._merge.ready():
             return False
@@ -140,7 +140,8 @@ class PolledNode(FragmentNode):
 
     def _turn_rows(self, taken: int = 0) -> int:
         """About how many rows a turn has time for, of those that wait and `taken` ones."""
-        waiting = taken + self._merge.waiting + sum([one.num_rows for one in islice(self._fitted, FEW_PIECES)])
+        pieces = [one.num_rows for one in islice(self._fitted, FEW_PIECES)]
+        waiting = taken + self._merge.waiting + sum(pieces)
         # not before a row was timed
         long_s = min(self._longest_s, waiting * self._row_s / 4) if self._taken else 0.0
         return max(1, int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s))

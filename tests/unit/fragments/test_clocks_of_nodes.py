@@ -249,7 +249,8 @@ def test_marks_in_front_of_every_row_do_not_make_a_step_of_each(monkeypatch, mov
 
     monkeypatch.setattr(PolledStream, "poll", counted)
     table = pa.table({"k": [n * n % 37 for n in range(3_000)], "ts": range(3_000)})
-    pipeline = od.Pipeline(table.schema).key_by("k").window(od.tumbling(1), time="ts").aggregate(n=od.count())
+    pipeline = od.Pipeline(table.schema).key_by("k").window(od.tumbling(1), time="ts")
+    pipeline = pipeline.aggregate(n=od.count())
     balance = {1: Controller(od.Mixed(), 2)} if moving else None
     found = run_here(pipeline, table, 2, {"tags": True}, balance=balance)
     tags = zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True)
