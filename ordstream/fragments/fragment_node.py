@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -209,7 +208,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _between(self, low: int, high: int) -> Iterator[_Arrived]:
         """What arrived with serials from `low` to `high`, or some of them."""
         start = max(0, bisect_right(self._tags, low, key=_first) - 1)
-        for arrived in islice(self._tags, start, None):
+        for place in range(start, len(self._tags)):
+            arrived = self._tags[place]
             if arrived.first > high:
                 return
             if arrived.last >= low:
@@ -368,7 +368,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     def _is_mark(self, serial: int) -> bool:
         """Whether a serial is one of a mark that came."""
-        return any(one.first <= serial <= one.last and isinstance(one.tags, bytes) for one in self._tags)
+        return any(isinstance(one.tags, bytes) for one in self._between(serial, serial))
 
     def _cause_of(self, steps: _MarkSteps) -> bytes:
         """As `TimeMark.cause`, of the mark with these steps."""
