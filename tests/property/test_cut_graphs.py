@@ -223,7 +223,7 @@ def test_what_the_tasks_of_spark_make_of_a_graph(data, table, nodes, seed):
 
 
 @FEW
-@given(st.data(), tables() | tables(TEXTS), st.tuples(HOW, HOW))
+@given(st.data(), tables() | tables(TEXTS) | long_tables(), st.tuples(HOW, HOW))
 def test_a_graph_goes_on_from_what_other_nodes_have_left(data, table, how):
     """Over nodes and in one, in two parts."""
     pipeline = grown(data.draw, od.Pipeline(table.schema), data.draw(st.integers(1, 2)))
@@ -231,16 +231,18 @@ def test_a_graph_goes_on_from_what_other_nodes_have_left(data, table, how):
     parts: list[Any] = []
     try:
         expected = run_serial(pipeline, table)
-        fragments_of(pipeline.plan)
+        fragments = fragments_of(pipeline.plan)
         for part, (nodes, seed, block_rows, channel_bytes) in enumerate(how):
             rows, options = (table.slice(0, at), table.slice(at))[part], {"tags": True}
             options |= {"restore": parts[0].snapshot} if part else {"end": "suspend"}
             if data.draw(st.booleans()):
                 parts.append(pipeline.run(rows, **options))
                 continue
+            moving = moves(data.draw, fragments, nodes) if data.draw(st.booleans()) else None
             made = run_here(
-                pipeline, rows, nodes, options, seed=seed, block_rows=block_rows, channel_bytes=channel_bytes
-            )
+                pipeline, rows, nodes, options, seed=seed, block_rows=block_rows,
+                channel_bytes=channel_bytes, **(moving or {}),
+            )  # fmt: skip
             parts.append(made)
     except PlanError:
         assume(False)
