@@ -2,7 +2,9 @@
 read, or is a warning; nothing waits for ever.
 """
 
+import datetime
 import os
+import shutil
 import threading
 
 import pyarrow as pa
@@ -10,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import ordstream as od
-from ordstream.errors import OrdstreamError, PlanError, SinkError
+from ordstream.errors import CheckpointError, OrdstreamError, PlanError, SinkError
 
 pytest.importorskip("pyspark")
+from pyspark.sql import functions as F
+
 pytestmark = pytest.mark.spark
 
 TABLE = pa.table({"ts": [1, 2, 3, 4], "user": [1, 2, 1, 1]})
@@ -59,11 +63,11 @@ def start(spark, tmp_path):
         pq.write_table(TABLE.slice(number, 1), folder / f"{number}.parquet")
         os.utime(folder / f"{number}.parquet", (1_000_000_000 + number,) * 2)
 
-    def made(pipeline=None, **options):
+    def made(pipeline=None, changed=lambda frame: frame, **options):
         frame = spark.readStream.schema("ts long, user long").option("maxFilesPerTrigger", 1)
         return od.spark.stream(
             pipeline or od.Pipeline(TABLE.schema).key_by("user").count("n"),
-            frame.parquet(str(folder)),
+            changed(frame.parquet(str(folder))),
             **({"order_by": "ts", "checkpoint": tmp_path / "cp", "trigger": "available now"} | options),
         )
 
@@ -148,6 +152,39 @@ def test_all_sinks_are_closed_once_whatever_fails(start):
     assert last.calls.count("close") == 1
     with pytest.raises(PlanError, match=r"Mine.delivered\(\) returned '3': it takes the number"):
         start(sink=Mine(delivered=lambda: "3"))
+
+
+def test_sinks_are_closed_where_spark_refuses_the_frame(start):
+    mine = Mine()
+    with pytest.raises(Exception, match="Sorting is not supported"):
+        start(sink=mine, changed=lambda frame: frame.orderBy("ts"))
+    assert mine.calls == ["open", "delivered", "close"]
+
+
+def test_what_a_task_can_not_write_is_told_with_what_to_do(start, tmp_path):
+    def gone(told):
+        if told["epoch"] == 1:
+            shutil.rmtree(tmp_path / "cp" / "output")
+
+    query = start(on_epoch=gone)
+    with pytest.raises(CheckpointError) as told:
+        query.awaitTermination(SECONDS)
+    text = str(told.value)
+    assert text.startswith(str(tmp_path / "cp" / "output"))
+    assert "files of epoch 2 can't be written: No such file or directory. It is not committed" in text
+
+
+@pytest.mark.parametrize("slack", ["3 seconds", "-3s", datetime.timedelta(-1), "x"])
+def test_a_slack_that_is_no_time_is_told_by_its_name(start, slack):
+    def with_times(frame):
+        return frame.withColumn("ts", F.timestamp_seconds("ts"))
+
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("user", pa.int64())])
+    pipeline = od.Pipeline(schema).key_by("user").count("n")
+    with pytest.raises(PlanError, match=r"^slack"):
+        start(pipeline, changed=with_times, slack=slack)
+    query = start(pipeline, changed=with_times, slack=datetime.timedelta(0))
+    assert query.awaitTermination(SECONDS)
 
 
 def text_that_is_no_utf8(row):
