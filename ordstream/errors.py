@@ -104,13 +104,11 @@ class Cancelled(OrdstreamError):
 
 
 def told(error: BaseException) -> str:
-    """Type and text of an exception, in one line of code that can't fail: a user's class may not be able
-    to show itself.
+    """Type and text of an exception, at most 10,000 characters of it, in one line of code that can't fail: a
+    user's class may not be able to show itself.
     """
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
+    kind, text = type_and_text(error, 10_000)
+    return f"{kind}: {text}" if text else kind
 
 
 def shown(value: object, most: int = 200) -> str:

@@ -11,10 +11,13 @@ are.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark import cloudpickle
+
+from ordstream.errors import type_and_text
 
 Origin = tuple[str, str, str]
 """Folder, version and digest of the modules of an ordstream."""
@@ -30,12 +33,44 @@ class Shipped:
         In the worker, on unpacking: it has no ordstream, another one, or one whose core is not built.
     """
 
+    def __init_subclass__(cls, **given: Any) -> None:
+        """What its call raises can be told to the driver."""
+        super().__init_subclass__(**given)
+        if "__call__" in cls.__dict__:
+            cls.__call__ = _tellable(cls.__call__)  # type: ignore[method-assign]
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its state in bytes, and what unpacks them. By cloudpickle only, as Spark's driver
         pickles.
         """
         data: bytes = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
         return _unpacker(), (origin(), data)
+
+
+def _tellable(call: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """A worker sends the trace of an exception as UTF-8. Where it holds a lone surrogate (in the text of a
+    user's exception: the name of a file that is no UTF-8) PySpark 4.3 fails on the way, and the job waits
+    for ever.
+    """
+
+    @functools.wraps(call)
+    def run(self: Any, items: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from call(self, items)
+        except BaseException as error:
+            if _is_utf8("".join(traceback.format_exception(error))):
+                raise
+            error.__cause__, error.__suppress_context__ = None, True
+            if _is_utf8("".join(traceback.format_exception_only(error))):
+                raise
+            kind, text = type_and_text(error)
+            raise RuntimeError(f"{kind}: {text}") from None
+
+    return run
+
+
+def _is_utf8(text: str) -> bool:
+    return text == text.encode("utf-8", "replace").decode()
 
 
 @functools.cache

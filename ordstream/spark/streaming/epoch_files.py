@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ordstream.errors import CheckpointError
 from ordstream.snapshots.files import Files
 from ordstream.snapshots.snapshot import StateRows
 from ordstream.snapshots.state_file import Times, write_state
@@ -52,9 +53,23 @@ class EpochFiles:
     def __enter__(self) -> EpochFiles:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Close what is open.
+
+        Raises
+        ------
+        CheckpointError
+            A file can't be written.
+        """
         for table in self._tables:
             table.give_up()
+        # of connections: Spark has ended this task
+        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+            raise CheckpointError(
+                f"{error.filename or self.folder}: the files of epoch {self.number} can't be written: "
+                f"{error.strerror or error}. It is not committed; make room, or mend what that says, and "
+                "start the query again with the same checkpoint"
+            ) from error
 
     def path(self, folder: str, what: str, suffix: str) -> Path:
         """A new file's."""

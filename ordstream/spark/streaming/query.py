@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import threading
 import time
 import warnings
@@ -19,15 +18,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ordstream import errors
-from ordstream.errors import CheckpointError, OrdstreamError, SchemaError, SourceError
+from ordstream.errors import CheckpointError, OrdstreamError, PlanError, told
 from ordstream.ground.ordertags import OrderTag
 from ordstream.spark.streaming.balancing import figures
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, EpochManifest
 from ordstream.spark.streaming.epoch_runner import EpochRunner, OnEpoch
+from ordstream.spark.streaming.failures import StreamStopped, for_java, told_by_task
 from ordstream.spark.streaming.micro_batch import MicroBatch, Sorting
-from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo
+from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo, failed_on
 
 #: Epochs whose figures a query keeps.
 REMEMBERED = 100
@@ -43,15 +42,6 @@ STOP_LOGGERS = (
 )
 
 
-#: What a Python trace ends with where the error is ours, in what Spark makes of a failed task: its first
-#: line, and those below it that say where (the user's file and line, the row).
-_TOLD = re.compile(r"^ordstream\.errors\.(\w+): (.*(?:\n  .*)*)$", re.MULTILINE)
-
-
-class StreamStopped(Exception):
-    """Tells Spark that a micro-batch was not done; nobody else hears of it."""
-
-
 def epoch_of(log: EpochLog, manifest: EpochManifest) -> Epoch:
     """A committed epoch as sinks take it."""
     files = [
@@ -60,11 +50,19 @@ def epoch_of(log: EpochLog, manifest: EpochManifest) -> Epoch:
     return Epoch(manifest.number, files, OrderTag(*manifest.emitted_through))
 
 
+def _name(sink: Sink) -> str:
+    try:
+        return f"{sink!r:.200}"
+    except Exception:  # a sink of the user's that can't show itself
+        return type(sink).__name__
+
+
 class Delivery:
     """Hands committed epochs to sinks; after a start first those that a sink may not have."""
 
     def __init__(self, log: EpochLog, info: StreamInfo, sinks: Sequence[Sink]) -> None:
         self._log, self._info, self._sinks = log, info, sinks
+        self._opened: list[Sink] = []
 
     def open(self, last: EpochManifest | None) -> None:
         """Open the sinks, and deliver what was committed before and is not surely there.
@@ -73,11 +71,27 @@ class Delivery:
         ------
         CheckpointError
             A sink has an epoch that this checkpoint has not.
+        PlanError
+            A sink says what is no epoch.
+        SinkError
+            A sink of the user's failed.
         """
-        newest = -1 if last is None else last.number
+        try:
+            self._open(-1 if last is None else last.number)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, newest: int) -> None:
         for sink in self._sinks:
+            self._opened.append(sink)
             sink.open(self._info)
-            found = sink.delivered()
+            found: Any = sink.delivered()
+            if found is not None and type(found) is not int:
+                raise PlanError(
+                    f"{type(sink).__name__}.delivered() returned {found!r:.80}: it takes the number of the "
+                    "newest epoch that is surely there, or None"
+                )
             through = -1 if found is None else found
             if through > newest + 1:
                 raise CheckpointError(
@@ -86,17 +100,43 @@ class Delivery:
                     "target, or take it back too: od.spark.sinks.take_back(sink, checkpoint)"
                 )
             for manifest in self._log.all(through):
-                sink.deliver(epoch_of(self._log, manifest))
+                self._hand(sink, epoch_of(self._log, manifest))
 
     def deliver(self, manifest: EpochManifest) -> None:
-        """Hand an epoch to all sinks."""
+        """Hand an epoch to all sinks.
+
+        Raises
+        ------
+        SinkError
+            A sink of the user's failed.
+        """
         for sink in self._sinks:
-            sink.deliver(epoch_of(self._log, manifest))
+            self._hand(sink, epoch_of(self._log, manifest))
+
+    def _hand(self, sink: Sink, epoch: Epoch) -> None:
+        try:
+            sink.deliver(epoch)
+        except OrdstreamError:
+            raise
+        except BaseException as error:
+            # Ctrl-C comes to the main thread; in Spark's, nobody but the sink raises such a thing
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                raise
+            raise failed_on(_name(sink), epoch, error) from error
 
     def close(self) -> None:
-        """Close the sinks."""
-        for sink in self._sinks:
-            sink.close()
+        """Close the sinks, all of them. What one raises is a warning: its epochs are delivered."""
+        while self._opened:
+            sink = self._opened.pop()
+            try:
+                sink.close()
+            except Exception as error:
+                warnings.warn(
+                    f"{type(sink).__name__}.close() failed: {told(error)}; what was delivered is not "
+                    "concerned",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
 
 @dataclass
@@ -107,6 +147,8 @@ class Batches:
     ----------
     sorting : Sorting
         What puts a batch into order.
+    thread : int or None
+        Where a batch is under way.
     """
 
     log: EpochLog
@@ -121,6 +163,7 @@ class Batches:
     spark_id: str = ""
     cleaned: bool = False
     stopping: bool = False
+    thread: int | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Run, commit and deliver; or skip what was committed.
@@ -130,16 +173,27 @@ class Batches:
         CheckpointError
             It can't follow what was committed, or another driver was faster.
         """
-        while not self.busy.acquire(timeout=WAIT_SECONDS):
-            if self.stopping:  # whoever stops the query waits for this call, and holds the lock
-                raise StreamStopped("the query was stopped before this micro-batch began")
+        while not (free := self.busy.acquire(timeout=WAIT_SECONDS)) and not self.stopping:
+            pass
         try:
-            self._process(batch, int(number))
-        except BaseException as error:
-            self.failure = _told_by_task(error)
-            raise
+            if self.stopping:  # whoever stops the query waits for this call, and may hold the lock
+                raise StreamStopped("the query was stopped before this micro-batch began")
+            self.thread = threading.get_ident()
+            self._run(batch, int(number))
         finally:
-            self.busy.release()
+            if free:
+                self.thread = None
+                self.busy.release()
+
+    def _run(self, batch: DataFrame, number: int) -> None:
+        try:
+            self._process(batch, number)
+        except BaseException as error:
+            self.failure = told_by_task(error)
+            raised = for_java(error)
+        else:
+            return
+        raise raised
 
     def _process(self, batch: DataFrame, number: int) -> None:
         began = time.perf_counter()
@@ -199,7 +253,7 @@ class Batches:
             )
 
     def _tell(self, manifest: EpochManifest, commit: float, deliver: float, whole: float) -> None:
-        told = {
+        figures_of = {
             "epoch": manifest.number,
             "rows": manifest.input["rows"],
             "serials": list(manifest.serials),
@@ -217,13 +271,13 @@ class Batches:
             "deliver_ms": 1e3 * deliver,
             "latency_ms": 1e3 * whole,
         }
-        self.reports.append(told)
+        self.reports.append(figures_of)
         if self.on_epoch is not None:
             try:
-                self.on_epoch(told)
-            except Exception as error:  # the epoch is committed: who listens does not end the stream
+                self.on_epoch(figures_of)
+            except BaseException as error:  # the epoch is committed: who listens does not end the stream
                 warnings.warn(
-                    f"on_epoch failed at epoch {manifest.number}: {error!r}; the stream goes on",
+                    f"on_epoch failed at epoch {manifest.number}: {told(error)}; the stream goes on",
                     RuntimeWarning,
                     stacklevel=2,
                 )
@@ -296,7 +350,13 @@ class StreamQuery:
         return None if self._batches.stopping else self.query.exception()
 
     def stop(self) -> None:
-        """Let the micro-batch that runs be committed, then end the stream. Idempotent."""
+        """Let the micro-batch that runs be committed and delivered, then end the stream. Idempotent. Called
+        in a sink or in `on_epoch` it returns at once, and no further micro-batch begins.
+        """
+        if self._batches.thread == threading.get_ident():  # the batch waits for this call
+            self._batches.stopping = True
+            threading.Thread(target=self.stop, name="ordstream stop", daemon=True).start()
+            return
         with self._batches.busy:
             self._batches.stopping = True
             with _hushed():
@@ -324,16 +384,6 @@ class StreamQuery:
         """All outputs up to here are committed."""
         last = self._batches.last
         return OrderTag(0) if last is None else OrderTag(*last.emitted_through)
-
-
-def _told_by_task(error: BaseException) -> BaseException:
-    """Our error that a task has raised, out of Spark's text with its traces; else the same."""
-    found = None if isinstance(error, OrdstreamError) else _TOLD.findall(str(error))
-    if not found:
-        return error
-    kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
-    plain = isinstance(kind, type) and issubclass(kind, SourceError | SchemaError | CheckpointError)
-    return cast(Any, kind)(text) if plain else OrdstreamError(text)
 
 
 @contextlib.contextmanager

@@ -16,10 +16,10 @@ from pyspark.sql.types import DataType
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
+from ordstream.ground.duration import nanoseconds
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import names_beside
 from ordstream.node.settings import OF_STATE, check_known, make_settings
-from ordstream.node.snapshotting import seconds_of
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.columns import compared_source_columns
 from ordstream.plan.lanes import check_line, check_one_source, laid_out
@@ -199,7 +199,11 @@ def stream(
     writer = writer.trigger(**keywords) if keywords else writer
     given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
     _started[log.folder] = (pipeline, {**given, "options": options, "sink": sink, "query": None})
-    query = StreamQuery(writer.start(), batches)
+    try:
+        query = StreamQuery(writer.start(), batches)
+    except BaseException:  # Spark refuses the frame
+        delivery.close()
+        raise
     _started[log.folder][1]["query"] = query
     return query
 
@@ -409,7 +413,9 @@ def _slack(slack: Any, df: DataFrame, order: tuple[str, ...]) -> int | None:
     if isinstance(slack, int) and not isinstance(slack, bool) and slack >= 0 and whole:
         return slack
     if isinstance(slack, str | timedelta) and kind in ("timestamp", "timestamp_ntz"):
-        return round((seconds_of(slack) or 0.0) * 1e6)
+        span = nanoseconds(slack, "slack")
+        if span >= 0:
+            return round(span / 1000)
     raise PlanError(
         f"slack={slack!r} says how far a row may lie behind in {order[0] if order else 'order_by'!r} "
         f"({kind or 'no column'}): a whole number for a column of whole numbers, or a time such as '10s' "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import secrets
@@ -11,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import CheckpointError, PlanError, SinkError, told
+from ordstream.errors import CheckpointError, PlanError, SinkError
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.spark.streaming.sinks.epoch_rows import batches
-from ordstream.spark.streaming.sinks.sink import Epoch, StreamInfo
+from ordstream.spark.streaming.sinks.sink import Epoch, StreamInfo, failed_on
 
 FORMAT = {"format": "ordstream function sink", "version": 1}
 
@@ -43,12 +44,14 @@ class Function:
     Raises
     ------
     PlanError
-        `function` can't be called, or `name` can't be that of a file.
+        `function` can't be called with three arguments, or does nothing when it is called (``async def``, a
+        generator); or `name` can't be that of a file.
     """
 
     def __init__(self, function: Callable[[int, pa.Table, str], Any], *, name: str = "function") -> None:
         if not callable(function):
-            raise PlanError(f"Function needs a function (batch_id, rows, key), not {function!r}")
+            raise PlanError(f"Function needs a function (batch_id, rows, key), not {_name(function)}")
+        _check_called(function)
         if not re.fullmatch(r"\w[\w-]{0,99}", name):
             raise PlanError(f"name must be letters, digits, '_' and '-', 100 at most, not {name!r}")
         self.function = function
@@ -58,7 +61,7 @@ class Function:
         self._delivered: int | None = None
 
     def __repr__(self) -> str:
-        return f"Function({getattr(self.function, '__qualname__', None) or repr(self.function)})"
+        return f"Function({_name(self.function)})"
 
     def open(self, stream: StreamInfo) -> None:
         """Read how far the function was called.
@@ -84,7 +87,8 @@ class Function:
         Raises
         ------
         SinkError
-            The function raised, or it can't be noted that it returned: it will be called again.
+            The function raised, or returned what still has to run; or it can't be noted that it returned. It
+            will be called again.
         CheckpointError
             Somebody else notes under this name.
         """
@@ -103,12 +107,9 @@ class Function:
         schema = self._stream.schema
         rows = pa.Table.from_batches(batches(epoch, schema), schema=schema)
         try:
-            self.function(epoch.number, rows, f"{self._stream.query}/{epoch.number}")
-        except Exception as error:
-            raise SinkError(
-                f"{self!r} failed on epoch {epoch.number} ({rows.num_rows} rows): {told(error)}. The epoch "
-                "is committed and comes again at the next start"
-            ) from error
+            _check_ran(self.function(epoch.number, rows, f"{self._stream.query}/{epoch.number}"))
+        except Exception as error:  # what is none, the stream tells (query.py)
+            raise failed_on(repr(self), epoch, error) from error
         self._note(epoch.number)
 
     def back_to(self, epoch: int | None) -> None:
@@ -166,3 +167,41 @@ class Function:
                 "It comes again at the next start"
             ) from error
         self._delivered = epoch
+
+
+def _name(function: Any) -> str:
+    try:
+        return str(getattr(function, "__qualname__", None) or repr(function))
+    except Exception:  # an object of the user's that can't show itself
+        return type(function).__name__
+
+
+def _check_called(function: Callable[..., Any]) -> None:
+    """Raise PlanError for a function that a call with three arguments does not run."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(kind(one) for kind in kinds for one in (function, type(function).__call__)):
+        raise PlanError(
+            f"Function needs a function that has done its work when it returns; of {_name(function)} a call "
+            "only makes a coroutine or a generator. Give a plain function, which may call asyncio.run(...)"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C
+        return
+    try:
+        signature.bind(0, None, "")
+    except TypeError as error:
+        raise PlanError(
+            f"Function calls {_name(function)} with three arguments (batch_id, rows, key), which it does "
+            f"not take: {error}"
+        ) from None
+
+
+def _check_ran(returned: object) -> None:
+    """Raise TypeError where the work is still to be done by what was returned."""
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()  # else Python warns that nobody awaited it
+        raise TypeError(
+            f"it returned a {type(returned).__name__}, which nobody runs; run it inside: asyncio.run(...)"
+        )

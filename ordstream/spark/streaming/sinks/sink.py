@@ -14,7 +14,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ordstream.errors import SinkError, type_and_text
 from ordstream.ground.ordertags import OrderTag
+from ordstream.ground.user_code import place_of
 
 
 @dataclass(frozen=True)
@@ -88,3 +90,14 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """The stream has stopped. Idempotent."""
+
+
+def failed_on(sink: str, epoch: Epoch, error: BaseException) -> SinkError:
+    """The error of a sink that runs the user's code: what it raised, on which epoch, and where."""
+    kind, text = type_and_text(error)
+    place = place_of(error)
+    return SinkError(
+        f"{sink} failed on epoch {epoch.number} ({sum(file.rows for file in epoch.files)} rows): "
+        f"{f'{kind}: {text}' if text else kind}. The epoch is committed and comes again at the next start"
+        + (f"\n  at: {place}" if place else "")
+    )

@@ -104,3 +104,48 @@ def test_two_functions_of_one_stream(info, epochs):
     twins[0].deliver(epochs[0])
     with pytest.raises(CheckpointError, match="Two functions need two names"):
         twins[1].deliver(epochs[0])
+
+
+async def later(batch, rows, key):
+    pass
+
+
+def one_by_one(batch, rows, key):
+    yield batch
+
+
+def takes_rows(rows):
+    pass
+
+
+class Later:
+    async def __call__(self, batch, rows, key):
+        pass
+
+    def __repr__(self):
+        raise RuntimeError("not shown")
+
+
+def test_a_function_that_a_call_does_not_run_is_refused(info, epochs):
+    for function in (later, one_by_one, Later()):
+        with pytest.raises(PlanError, match="has done its work when it returns"):
+            Function(function)
+    with pytest.raises(PlanError, match=r"takes_rows with three arguments .*: too many positional"):
+        Function(takes_rows)
+    with pytest.raises(SinkError, match=r"epoch 0 .*: it returned a coroutine, which nobody runs"):
+        run(info, epochs, lambda *given: later(*given))
+    with pytest.raises(SinkError, match=r"epoch 0 .*: it returned a generator, which nobody runs"):
+        run(info, epochs, lambda *given: one_by_one(*given))
+    seen = []
+    run(info, epochs, lambda batch, *_: seen.append(batch))
+    assert seen == [0, 2]
+
+
+def test_what_the_function_raises_says_where(info, epochs):
+    def fails(*_):
+        raise ValueError("x" * 5_000)
+
+    with pytest.raises(SinkError) as told:
+        run(info, epochs, fails)
+    assert str(told.value).endswith(f"\n  at: {__file__}:{fails.__code__.co_firstlineno + 1}, in fails")
+    assert len(str(told.value)) < 1_500

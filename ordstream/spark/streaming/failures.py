@@ -1,0 +1,41 @@
+"""How the failure of a micro-batch is told: to the user, and to Spark."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from typing import Any, cast
+
+from ordstream import errors
+from ordstream.errors import CheckpointError, OrdstreamError, SchemaError, SourceError
+
+#: What a Python trace ends with where the error is ours, in what Spark makes of a failed task: its first
+#: line, and those below it that say where (the user's file and line, the row).
+_TOLD = re.compile(r"^ordstream\.errors\.(\w+): (.*(?:\n  .*)*)$", re.MULTILINE)
+#: Characters of a trace that go to Spark, and so into its log.
+LOGGED = 20_000
+
+
+class StreamStopped(Exception):
+    """Tells Spark that a micro-batch was not done."""
+
+
+def told_by_task(error: BaseException) -> BaseException:
+    """Our error that a task has raised, out of Spark's text with its traces; else the same."""
+    found = None if isinstance(error, OrdstreamError) else _TOLD.findall(str(error))
+    if not found:
+        return error
+    kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
+    plain = isinstance(kind, type) and issubclass(kind, SourceError | SchemaError | CheckpointError)
+    return cast(Any, kind)(text) if plain else OrdstreamError(text)
+
+
+def for_java(error: BaseException) -> Exception:
+    """The same, or what says it, as py4j can tell Spark: it catches what is an Exception only, and sends its
+    trace as UTF-8. Of anything else Spark does not hear, and waits for ever.
+    """
+    trace = "".join(traceback.format_exception(error))
+    text = trace.encode("utf-8", "replace").decode()  # a lone surrogate is no UTF-8
+    if len(text) > LOGGED:
+        text = f"{text[: LOGGED // 2]}\n...\n{text[-LOGGED // 2 :]}"
+    return error if isinstance(error, Exception) and text == trace else StreamStopped(text)

@@ -1,0 +1,213 @@
+"""What a user's sink, listener or function raises, however odd, ends a stream with an error that can be
+read, or is a warning; nothing waits for ever.
+"""
+
+import datetime
+import os
+import shutil
+import threading
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ordstream as od
+from ordstream.errors import CheckpointError, OrdstreamError, PlanError, SinkError
+
+pytest.importorskip("pyspark")
+from pyspark.sql import functions as F
+
+pytestmark = pytest.mark.spark
+
+TABLE = pa.table({"ts": [1, 2, 3, 4], "user": [1, 2, 1, 1]})
+SECONDS = 60
+
+
+class Unshown(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+class Mine:
+    """A sink of the user's that does what it is told to."""
+
+    def __init__(self, **does):
+        self.does, self.calls = does, []
+
+    def __getattr__(self, name):
+        if name not in ("open", "delivered", "deliver", "close"):
+            raise AttributeError(name)
+
+        def call(*given):
+            self.calls.append(name)
+            return self.does[name](*given) if name in self.does else None
+
+        return call
+
+
+def raises(error):
+    def fails(*_):
+        raise error
+
+    return fails
+
+
+@pytest.fixture
+def start(spark, tmp_path):
+    """Start a stream of four micro-batches of a row each."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(4):
+        pq.write_table(TABLE.slice(number, 1), folder / f"{number}.parquet")
+        os.utime(folder / f"{number}.parquet", (1_000_000_000 + number,) * 2)
+
+    def made(pipeline=None, changed=lambda frame: frame, **options):
+        frame = spark.readStream.schema("ts long, user long").option("maxFilesPerTrigger", 1)
+        return od.spark.stream(
+            pipeline or od.Pipeline(TABLE.schema).key_by("user").count("n"),
+            changed(frame.parquet(str(folder))),
+            **({"order_by": "ts", "checkpoint": tmp_path / "cp", "trigger": "available now"} | options),
+        )
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SystemExit("bye"), "SystemExit: bye"),
+        (Unshown(), "Unshown"),
+        (ValueError("\ud800"), "ValueError: ?"),
+    ],
+)
+@pytest.mark.parametrize("own", [True, False])
+def test_whatever_a_sink_raises_is_told_with_epoch_and_place(start, error, text, own):
+    fails = raises(error)
+    query = start(sink=Mine(deliver=fails) if own else od.spark.sinks.Function(fails))
+    with pytest.raises(SinkError) as told:
+        assert query.awaitTermination(SECONDS), "Spark was not told"
+    line = fails.__code__.co_firstlineno + 1
+    assert f" failed on epoch 0 (1 rows): {text}. The epoch is committed and comes again" in str(told.value)
+    assert str(told.value).endswith(f"\n  at: {__file__}:{line}, in fails")
+    assert query.exception() is told.value
+    got = []
+    sink = od.spark.sinks.Function(lambda epoch, *_: got.append(epoch))
+    start(sink=sink).awaitTermination(SECONDS)
+    assert got == [0, 1, 2, 3]
+
+
+def test_a_huge_text_does_not_go_into_sparks_log(start):
+    query = start(sink=od.spark.sinks.Function(raises(ValueError("x" * 1_000_000))))
+    with pytest.raises(SinkError) as told:
+        query.awaitTermination(SECONDS)
+    assert len(str(told.value)) < 2_000
+    java = str(query.query.exception())
+    assert "ValueError: xxx" in java
+    assert len(java) < 100_000
+
+
+@pytest.mark.parametrize("where", ["sink", "on_epoch"])
+def test_a_stop_from_inside_a_batch_ends_the_stream_behind_it(start, where):
+    made, known = [], threading.Event()
+
+    def stops(epoch, *_):
+        known.wait(SECONDS)
+        if epoch == 1 or (where == "on_epoch" and epoch["epoch"] == 1):
+            made[0].stop()
+
+    made.append(start(**{where: od.spark.sinks.Function(stops) if where == "sink" else stops}))
+    known.set()
+    assert made[0].awaitTermination(SECONDS)
+    assert made[0].exception() is None
+    assert [one["epoch"] for one in made[0].epochs] == [0, 1]
+    again = start()
+    again.awaitTermination(SECONDS)
+    assert [one["epoch"] for one in again.epochs] == [2, 3]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), Unshown()])
+def test_whatever_a_listener_raises_is_a_warning(start, error):
+    query = start(on_epoch=raises(error))
+    name = type(error).__name__
+    with pytest.warns(RuntimeWarning, match=rf"on_epoch failed at epoch \d: {name}.*goes on"):
+        query.awaitTermination(SECONDS)
+    assert not query.isActive
+    assert [one["epoch"] for one in query.epochs] == [0, 1, 2, 3]
+
+
+def test_all_sinks_are_closed_once_whatever_fails(start):
+    first, last = Mine(), Mine(close=raises(Unshown()))
+    with pytest.raises(ValueError, match="no room"):
+        start(sink=[first, Mine(open=raises(ValueError("no room")))])
+    assert first.calls == ["open", "delivered", "close"]
+    first.calls.clear()
+    query = start(sink=[first, last])
+    with pytest.warns(RuntimeWarning, match=r"Mine.close\(\) failed: Unshown"):
+        query.awaitTermination(SECONDS)
+    query.stop()
+    assert first.calls[-2:] == ["deliver", "close"]
+    assert last.calls.count("close") == 1
+    with pytest.raises(PlanError, match=r"Mine.delivered\(\) returned '3': it takes the number"):
+        start(sink=Mine(delivered=lambda: "3"))
+
+
+def test_sinks_are_closed_where_spark_refuses_the_frame(start):
+    mine = Mine()
+    with pytest.raises(Exception, match="Sorting is not supported"):
+        start(sink=mine, changed=lambda frame: frame.orderBy("ts"))
+    assert mine.calls == ["open", "delivered", "close"]
+
+
+def test_what_a_task_can_not_write_is_told_with_what_to_do(start, tmp_path):
+    def gone(told):
+        if told["epoch"] == 1:
+            shutil.rmtree(tmp_path / "cp" / "output")
+
+    query = start(on_epoch=gone)
+    with pytest.raises(CheckpointError) as told:
+        query.awaitTermination(SECONDS)
+    text = str(told.value)
+    assert text.startswith(str(tmp_path / "cp" / "output"))
+    assert "files of epoch 2 can't be written: No such file or directory. It is not committed" in text
+
+
+@pytest.mark.parametrize("slack", ["3 seconds", "-3s", datetime.timedelta(-1), "x"])
+def test_a_slack_that_is_no_time_is_told_by_its_name(start, slack):
+    def with_times(frame):
+        return frame.withColumn("ts", F.timestamp_seconds("ts"))
+
+    schema = pa.schema([("ts", pa.timestamp("us", tz="UTC")), ("user", pa.int64())])
+    pipeline = od.Pipeline(schema).key_by("user").count("n")
+    with pytest.raises(PlanError, match=r"^slack"):
+        start(pipeline, changed=with_times, slack=slack)
+    query = start(pipeline, changed=with_times, slack=datetime.timedelta(0))
+    assert query.awaitTermination(SECONDS)
+
+
+def text_that_is_no_utf8(row):
+    if row.ts == 2:
+        raise ValueError("\ud800" + "y" * 100_000)
+    return tuple(row)
+
+
+def test_an_error_with_a_lone_surrogate_reaches_the_driver(spark, start):
+    """Of such a text PySpark's worker sends the length's marker only."""
+    pipeline = od.Pipeline(TABLE.schema).map(text_that_is_no_utf8, schema=TABLE.schema)
+    query = start(pipeline)
+    with pytest.raises(OrdstreamError) as told:
+        assert query.awaitTermination(SECONDS), "the task hangs"
+    assert str(told.value).startswith("operator 'map_1' failed at serial 2: ValueError: ?yyy")
+    assert "in text_that_is_no_utf8\n  row: {'ts': 2, 'user': 2}" in str(told.value)
+    assert len(str(told.value)) < 11_000
+    done = threading.Event()
+
+    def run():
+        with pytest.raises(Exception, match="operator 'map_1' failed at serial 2"):
+            od.spark.apply(pipeline, spark.createDataFrame(TABLE.to_pandas()), order_by="ts").collect()
+        done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    assert done.wait(SECONDS), "the task hangs"
