@@ -100,6 +100,8 @@ class Carried:
     ties : tuple of str
         What orders rows equal in `ordering` where Spark knows no place in the source: the columns of the
         pipeline's source, in its order, as they are carried, or those of `frame` where they are not.
+    zoned : tuple of str
+        Columns of the pipeline's source that Spark casts by the session's time zone.
     """
 
     frame: DataFrame
@@ -108,6 +110,7 @@ class Carried:
     texts: tuple[str, ...]
     ties: tuple[str, ...]
     places: list[int]
+    zoned: tuple[str, ...] = ()
 
     @property
     def ordering(self) -> tuple[str, ...]:
@@ -226,6 +229,7 @@ def carry(
     ordered = {key.place for key in keys}
     needed = {*read} or ({*source.names[:1]} if not keys else set())
     columns: dict[str, Column] = {}
+    zoned: list[str] = []
     carried: dict[int, str] = {}  # place in the frame -> name in the job, where the values are the frame's
     for number, (place, column) in enumerate(zip(places, source, strict=True)):
         if column.name in needed or place in ordered:
@@ -236,6 +240,8 @@ def carry(
             columns[carried_name(number)] = given if kind is None else given.cast(kind)
             if kind is None:
                 carried[place] = carried_name(number)
+            elif not isinstance(fields[place].dataType, TimestampNTZType) or isinstance(kind, TimestampType):
+                zoned.append(column.name)  # the day of a wall clock is the same everywhere
     for number, key in enumerate(keys):
         # rows are ordered by what the frame has, not by what the pipeline reads it as
         if key.place is None:
@@ -248,7 +254,7 @@ def carry(
         SortKey(f"o{k}" if key.place is None else carried[key.place], key.descending, key.nulls_last)
         for k, key in enumerate(keys)
     )
-    return Carried(frame, columns, sort, tuple(map(str, keys)), ties, places)
+    return Carried(frame, columns, sort, tuple(map(str, keys)), ties, places, tuple(zoned))
 
 
 def _plain(column: Column, kind: DataType) -> Column:

@@ -39,15 +39,18 @@ def run(spark, tmp_path):
 @pytest.fixture
 def conf(spark):
     """Set the session; as it was, afterwards."""
-    changed = set()
+    before = {}
 
     def set_to(name, value):
-        changed.add(name)
+        before.setdefault(name, spark.conf.get(name, None))
         spark.conf.set(name, value)
 
     yield set_to
-    for name in changed:
-        spark.conf.unset(name)
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
 
 
 @pytest.mark.parametrize("mode", ["LEGACY", "EXCEPTION"])
@@ -144,6 +147,39 @@ def test_a_micro_batch_whose_files_are_gone_is_not_the_same(spark, monkeypatch, 
         path.unlink()
     with pytest.raises(CheckpointError, match="micro-batch 0 again, with 0 rows that are not the 2"):
         go()
+
+
+@pytest.mark.parametrize("read_as", ["wall clock", "instant"])
+def test_another_time_zone_at_the_next_start_is_refused_where_spark_casts_by_it(
+    spark, conf, tmp_path, read_as
+):
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    kind = pa.timestamp("us", "UTC" if read_as == "instant" else None)
+    pipeline = od.Pipeline(pa.schema([("ts", kind), ("n", pa.int64())])).filter(od.col("n") > 0)
+    rows = pa.table({"ts": pa.array([10**6, 2 * 10**6], pa.timestamp("us", "UTC")), "n": [1, 2]})
+
+    def go(name):
+        pq.write_table(rows, folder / name)
+        frame = spark.readStream.schema("ts timestamp, n long").parquet(str(folder))
+        given = {"order_by": "n", "checkpoint": checkpoint, "trigger": "available now"}
+        query = od.spark.stream(pipeline, frame, **given, slack=None)
+        query.awaitTermination(120)
+
+    conf("spark.sql.session.timeZone", "Asia/Tokyo")
+    go("a.parquet")
+    conf("spark.sql.session.timeZone", "UTC")
+    rows = rows.set_column(1, "n", pa.array([3, 4]))
+    if read_as == "instant":
+        go("b.parquet")
+        assert [row.n for row in od.spark.read_output(checkpoint).collect()] == [1, 2, 3, 4]
+        return
+    with pytest.raises(CheckpointError, match=r"began with .*Asia/Tokyo, and this session has UTC: .*'ts'"):
+        go("b.parquet")
+    conf("spark.sql.session.timeZone", "Asia/Tokyo")
+    go("b.parquet")
+    found = od.spark.read_output(checkpoint).toArrow()["ts"].cast(pa.int64()).to_pylist()
+    assert found == [(9 * 3600 + n) * 10**6 for n in (1, 2, 1, 2)]
 
 
 @pytest.mark.parametrize("wrong", [5, None, {"ts": 1}])

@@ -56,6 +56,8 @@ class EpochLog:
     order_by : tuple of str
     schema : pyarrow.Schema
         Of the output files: with the tags' columns.
+    time_zone : str or None
+        Of the session in which the stream began; None: an older release did not write it down.
 
     Raises
     ------
@@ -70,6 +72,7 @@ class EpochLog:
         said = self._said()
         self.query: str = said["query"]
         self.order_by: tuple[str, ...] = tuple(said["order_by"])
+        self.time_zone: str | None = said.get("time_zone")
         self.schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["output"])))
 
     @classmethod
@@ -79,6 +82,7 @@ class EpochLog:
         order_by: tuple[str, ...],
         schema: pa.Schema,
         files: Files | None = None,
+        time_zone: str | None = None,
     ) -> EpochLog:
         """The folder of a stream, which is made where it is not there; an empty one is taken.
 
@@ -91,7 +95,7 @@ class EpochLog:
         try:
             files.folder(path)
             if not (path / QUERY).exists():
-                _begin(path, order_by, schema, files)
+                _begin(path, order_by, schema, files, time_zone)
             for name in (*FOLDERS, COMMITS):
                 files.folder(path / name)
         except OSError as error:
@@ -274,7 +278,9 @@ class EpochLog:
         self._files.sync_folder(self._commits)
 
 
-def _begin(folder: Path, order_by: tuple[str, ...], schema: pa.Schema, files: Files) -> None:
+def _begin(
+    folder: Path, order_by: tuple[str, ...], schema: pa.Schema, files: Files, time_zone: str | None
+) -> None:
     beside = f".{QUERY}-"
     others = [path.name for path in folder.iterdir() if not path.name.startswith(beside)]
     if set(others) - {QUERY}:
@@ -290,6 +296,7 @@ def _begin(folder: Path, order_by: tuple[str, ...], schema: pa.Schema, files: Fi
         "query": uuid.uuid4().hex,
         "order_by": order_by,
         "output": base64.b64encode(schema.serialize()).decode("ascii"),
+        "time_zone": time_zone,
     }
     path = folder / f"{beside}{os.getpid():x}-{secrets.token_hex(8)}"
     try:

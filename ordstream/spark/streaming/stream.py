@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from ordstream.balance.mixed.planners import Mixed
-from ordstream.errors import PlanError
+from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments import fragmenting
 from ordstream.ground.duration import nanoseconds
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
@@ -163,9 +163,16 @@ def stream(
     pipeline = _checked(pipeline, options, nodes)
     order = _names(order_by, df, pipeline.source_schema.names)
     _check_order(df, order)
-    log = _opened(pipeline, checkpoint, order)
+    zone = str(df.sparkSession.conf.get("spark.sql.session.timeZone"))
+    log = _opened(pipeline, checkpoint, order, zone)
     last = _check_last(log, pipeline)
     prepared, keys, carried = _prepared(df, pipeline, order, options)
+    if carried.zoned and log.time_zone not in (None, zone):
+        raise CheckpointError(
+            f"{log.folder}: the stream began with spark.sql.session.timeZone={log.time_zone}, and this "
+            f"session has {zone}: Spark casts {carried.zoned[0]!r} by it, so its values would shift. Set the "
+            "zone back, or begin anew with another checkpoint"
+        )
     if balance is not None and not isinstance(balance, Mixed):
         raise PlanError(f"balance takes od.Mixed(...), got {balance!r:.80}")
     if on_epoch is not None and not callable(on_epoch):
@@ -376,14 +383,16 @@ def _check_order(df: DataFrame, order: tuple[str, ...]) -> None:
             )
 
 
-def _opened(pipeline: Pipeline, checkpoint: Any, order: tuple[str, ...]) -> EpochLog:
+def _opened(
+    pipeline: Pipeline, checkpoint: Any, order: tuple[str, ...], zone: str | None = None
+) -> EpochLog:
     text = os.fspath(checkpoint)
     if "://" in text and not text.startswith("file:"):
         raise PlanError(
             f"checkpoint={text!r}: it must be a folder of a file system that driver and executors have "
             "mounted (a local disk for local Spark, NFS for a cluster); object stores are not supported yet"
         )
-    return EpochLog.begun(text, order, output_schema(pipeline))
+    return EpochLog.begun(text, order, output_schema(pipeline), time_zone=zone)
 
 
 def _check_last(log: EpochLog, pipeline: Pipeline) -> EpochManifest | None:
