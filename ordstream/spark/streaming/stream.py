@@ -170,8 +170,8 @@ def stream(
     if carried.zoned and log.time_zone not in (None, zone):
         raise CheckpointError(
             f"{log.folder}: the stream began with spark.sql.session.timeZone={log.time_zone}, and this "
-            f"session has {zone}: Spark casts {carried.zoned[0]!r} by it, so its values would shift. Set the "
-            "zone back, or begin anew with another checkpoint"
+            f"session has {zone}: Spark casts {carried.zoned[0]!r} by it, so its values would shift. Set "
+            "the zone back, or begin anew with another checkpoint"
         )
     if balance is not None and not isinstance(balance, Mixed):
         raise PlanError(f"balance takes od.Mixed(...), got {balance!r:.80}")
