@@ -85,6 +85,9 @@ RIGHT: list[tuple[str, Defines]] = [
     ("exchange", {"FAILS": 1, "N": 3}),
     ("exchange", {"FAILS": 1, "N": 2, "CAP": 2, "LATE": 2}),
     ("exchange", {"FAILS": 2, "N": 2, "CANCEL": None}),
+    ("moves", {}),
+    ("moves", {"FAILS": 1, "N": 2}),
+    ("moves", {"FAILS": 2, "N": 2, "MOVES": 1}),
 ]
 
 MUTANTS: list[tuple[str, str, Defines]] = [
@@ -121,6 +124,14 @@ MUTANTS: list[tuple[str, str, Defines]] = [
     ("exchange", "NO_CUT", {"FAILS": 1}),
     ("exchange", "PASSED_ON", {"FAILS": 1}),
     ("exchange", "DEAF", {"CANCEL": None}),
+    ("moves", "UNHELD", {}),
+    ("moves", "NO_EARLY", {}),
+    ("moves", "OVERLAPS", {}),
+    ("moves", "NOT_TOLD", {"FAILS": 1, "N": 2}),
+    ("moves", "FORGETS", {"FAILS": 1, "N": 2}),
+    ("moves", "ANY_FAILURE", {"FAILS": 1, "N": 2}),
+    ("moves", "LEAVES_HELD", {"FAILS": 1, "N": 2}),
+    ("moves", "TAKES_LATE", {"FAILS": 1, "N": 2}),
 ]
 
 
