@@ -348,6 +348,23 @@ def test_reports_are_taken_once_and_in_order() -> None:
     del words
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_keys_that_keep_their_state_and_get_no_tuples_any_more(least: int) -> None:
+    """What they once cost fades to nothing, in intervals without end."""
+    controller = Controller(od.Mixed(theta=0.08), 2)
+    for number in range(300):
+        for node in (0, 1):
+            keys = np.arange(100 * node, 100 * node + (10 if number else 20))
+            tuples = np.where(keys % 100, least + keys % 3, 16_000)
+            state = np.full(len(keys), 8)
+            controller.report(Report(node, number, keys, tuples, tuples * 1e-5, state))
+        move = controller.decide()
+        if move is not None:
+            controller.commit(move)
+    assert len(controller.evidence.keys) == 40  # state of all is known
+    assert (controller.evidence.tuples > 0).sum() == (controller.evidence.cost > 0).sum() == 20
+
+
 def test_a_key_that_is_too_dear_is_named_and_moves_nothing_again() -> None:
     """Half of all the work is one key: one move puts the others elsewhere, and that is it."""
     controller = Controller(od.Mixed(), 4)

@@ -29,6 +29,8 @@ SURE = 2.0
 FINEST = 0.02
 #: Old costs count half after so many times the tuples that an estimate needs, and after so many intervals.
 TIMES, INTERVALS = 4.0, 8.0
+#: Tuples that are none.
+FADED = 0.01
 
 
 def needed(theta: float, instances: int) -> int:
@@ -121,7 +123,10 @@ class Evidence:
                 count, seconds, _ = one.rest
                 more = [count, seconds / one.sampled, seconds**2 / count / one.sampled**2]
                 self.rest[one.node] = self.rest.get(one.node, np.zeros(3)) + more
-        kept = (tuples >= 0.01) | (state > 0)
+        # what has faded is nothing: fractions without end would become too small to divide by
+        gone = tuples < FADED
+        tuples[gone] = cost[gone] = square[gone] = 0.0
+        kept = ~gone | (state > 0)
         self.keys = keys[kept]
         self.tuples, self.cost, self.square, self.state = (
             one[kept] for one in (tuples, cost, square, state)
