@@ -97,6 +97,21 @@ def _loop(work: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Table], Callable
     return lambda data: lambda: work(data)
 
 
+def _duckdb_orders(query: str) -> Callable[[pa.Table], Callable[[], Any]]:
+    """Of as many line items, about, as there are events."""
+
+    def prepared(data: pa.Table) -> Callable[[], Any]:
+        import duckdb
+        from orders import tables
+
+        connection = duckdb.connect()
+        for name, table in tables(len(data)).items():
+            connection.register(name, table)
+        return lambda: connection.sql(query).to_arrow_table()
+
+    return prepared
+
+
 def _refunds_first(frame: Any) -> Any:
     """By time, and at one time refunds first."""
     return frame.assign(payment=frame["shop"] != "cinema").sort_values(["ts", "payment"], kind="stable")
@@ -213,6 +228,16 @@ RIVALS: dict[str, dict[str, Callable[[pa.Table], Callable[[], Any]]]] = {
             "from events) "
             f"select {COLUMNS}, cast(sum(cents) over (partition by card order by ts, shop != 'cinema', row) "
             "as bigint) spent from signed"
+        ),
+    },
+    "local_suppliers": {
+        "duckdb": _duckdb_orders(
+            "select nation, time_bucket(interval '10 minutes', l.ts) start, "
+            "start + interval '10 minutes' as \"end\", "
+            "cast(sum(cents * (100 - discount)) as bigint) revenue "
+            "from customer join orders using (custkey) join lineitem l using (orderkey) "
+            "join supplier using (suppkey) join nation using (nation) "
+            "where nation = home and region = 'A' group by all"
         ),
     },
     "deduplicate": {"loop": _loop(loop_within)},

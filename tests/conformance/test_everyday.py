@@ -21,6 +21,7 @@ JOBS = (
     "enrichment",
     "two_sources",
     "join_within",
+    "local_suppliers",
 )
 
 
@@ -31,7 +32,7 @@ def bench(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "everyday"))
     before = set(sys.modules)
     yield importlib.import_module
-    for name in {"everyday", "operators", "events"} - before:
+    for name in {"everyday", "operators", "events", "orders"} - before:
         sys.modules.pop(name, None)
 
 
