@@ -1,5 +1,5 @@
-"""The two jobs over which keys move in `mixed_stream.py` (Spark) and `mixed_processes.py`: their rows, their
-pipelines, and the ways to spread keys.
+"""The jobs over which keys move in `mixed_stream.py` (Spark; not `q5`) and `mixed_processes.py`: their rows,
+their pipelines, and the ways to spread keys.
 
 1. `words`: word count over text whose frequencies shift. The text is Python's own documentation
    (`pydoc_data.topics`). Every fourth batch another topic is talked about: words are drawn by their
@@ -8,6 +8,7 @@ pipelines, and the ways to spread keys.
    which stands for what is done with a word.
 2. `join`: a windowed self-join per key: each row meets the rows of its word among the last 20,000 rows.
    Words are drawn by their frequencies in all of the text; for four batches some three come in bursts.
+3. `q5`: TPC-H's Q5 as a continuous query, a graph whose joins have skewed keys (`mixed_q5.py`).
 
 Functions are plain Python, so that a key's work is worth a node.
 
@@ -32,6 +33,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import mixed_q5 as q5
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,6 +50,7 @@ WINDOW, PHASE, POWER, HEAVY = 20_000, 4, 1.6, 0.65
 WAYS = {
     "words": ("hash", "mixed", "readj", "pkg", "ideal", "plain"),
     "join": ("hash", "mixed", "readj", "ideal", "plain"),
+    "q5": ("hash", "mixed", "readj", "ideal", "plain"),
 }
 BY_SLOT = ("pkg", "ideal")
 #: What a row costs beside its letters, about, in times that a letter is looked at.
@@ -117,6 +120,8 @@ def tables(job: str, way: str, nodes: int, rows: int, batches: int, seed: int) -
     """The batches' rows with the columns that the way reads; `slot`: where a way that does not look at keys
     sends each; `met` and `sum`: how many rows it meets, and the sum of their numbers.
     """
+    if job == "q5":
+        return q5.batches_of(way, nodes, rows, batches, seed)
     words = [*(word_batches if job == "words" else burst_batches)(rows, batches, seed)]
     numbers, split = np.arange(rows * batches), PKG(nodes)
     met, behind = meetings(np.concatenate(words)) if (job, way) == ("join", "ideal") else (numbers, numbers)
@@ -141,6 +146,15 @@ def meetings(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         met[places] = np.arange(len(places)) - first
         sums[places] = upto[:-1] - upto[first]
     return met, sums
+
+
+def share(job: str, nodes: int, work: int, made: list[pa.Table]) -> float:
+    """Of the work that the ring gives the fullest node: in all; of `q5` batch by batch."""
+    if job == "q5":
+        return q5.share(nodes, made)
+    words = pa.concat_tables(made)["word"].combine_chunks()
+    loads = np.bincount(hashed(words, nodes), weights=work_of(job, work, made), minlength=nodes)
+    return float(loads.max() / loads.sum())
 
 
 def work_of(job: str, work: int, made: list[pa.Table]) -> np.ndarray:
@@ -201,6 +215,8 @@ def decoded(data: bytes) -> list[int]:
 
 def schema(job: str, way: str) -> pa.Schema:
     """Of the rows."""
+    if job == "q5":
+        return q5.schema(way)
     names = ["n", "word"]
     names += ["slot"] if way in BY_SLOT else []
     names += ["met", "sum"] if (job, way) == ("join", "ideal") else []
@@ -209,6 +225,8 @@ def schema(job: str, way: str) -> pa.Schema:
 
 def pipeline(job: str, way: str, work: int) -> od.Pipeline:
     """The job as a way runs it."""
+    if job == "q5":
+        return q5.pipeline(way)
     source = od.Pipeline(schema(job, way))
     seen = {"seen": pa.int64()}
     if job == "join":
@@ -233,11 +251,12 @@ def reference(job: str, way: str, work: int, made: list[pa.Table]) -> tuple[od.P
     return pipeline(job, "mixed", work), rows.select(schema(job, "mixed").names)
 
 
-def options(way: str, nodes: int) -> dict[str, Any]:
+def options(job: str, way: str, nodes: int) -> dict[str, Any]:
     """Of `stream`, what spreads keys."""
     if way in BY_SLOT:  # slot s goes to node s
         drawn = DKG().learner(nodes).build()
-        return {"grouping": KeyMap(nodes, drawn.hashes, drawn.buckets, [(s, s) for s in range(nodes)])}
+        slots = KeyMap(nodes, drawn.hashes, drawn.buckets, [(s, s) for s in range(nodes)])
+        return {"grouping": dict.fromkeys(q5.STEPS, slots) if job == "q5" else slots}
     if way == "plain":
         return {}
     return {"balance": {"hash": od.Mixed(1e6), "mixed": od.Mixed(0.08), "readj": Readj(0.08)}[way]}
@@ -253,7 +272,7 @@ def parser(doc: str, rows: dict[str, int], rounds: int, work: int) -> argparse.A
     made.add_argument("--rows", type=int, help=f"of a batch; default {by_default}")
     made.add_argument("--batches", type=int, default=16)
     made.add_argument("--rounds", type=int, default=rounds)
-    made.add_argument("--jobs", nargs="*", default=list(WAYS), choices=list(WAYS))
+    made.add_argument("--jobs", nargs="*", default=list(rows), choices=list(rows))
     made.add_argument("--ways", nargs="*", help="of a job; default all; `hash` is always among them")
     made.add_argument(
         "--work", type=int, default=work, help=f"times that a word's letters are gone through; {work}"

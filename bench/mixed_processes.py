@@ -5,8 +5,9 @@ even the loads are over time.
 
 The jobs and the ways are those of `mixed_jobs.py`; a batch is `--rows` rows of one source. First each way's
 output over few rows is compared with `run_serial`, value for value; in each round all outputs of the job
-(but `pkg`'s and `ideal`'s counts) are compared with each other. Throughput is rows a second from the first
-output on: processes have started then, planning and moving count. Ways take turns. CPU seconds of the
+(but `pkg`'s and `ideal`'s counts) are compared with each other. Throughput is rows of the source a second
+from the first output on, those left out that have their part in it: processes have started then, planning
+and moving count. Ways take turns. CPU seconds of the
 caller and of all nodes, starting included, are printed: on as many processors as nodes the caller takes its
 part from them. With `at best` the throughput is meant that this CPU time allows, evenly divided.
 """
@@ -21,16 +22,15 @@ import time
 from typing import Any, NamedTuple
 
 import mixed_jobs as jobs
-import numpy as np
 import pyarrow as pa
 
 from ordstream.testing import run_serial
 
-ROWS = {"words": 50_000, "join": 20_000}
+ROWS = {"words": 50_000, "join": 20_000, "q5": 50_000}
 
 
 class Run(NamedTuple):
-    """A run: rows per second from its first output on, CPU seconds of the caller and of all nodes."""
+    """A run: rows of the source per second, CPU seconds of the caller and of all nodes."""
 
     rate: float
     caller_s: float
@@ -43,7 +43,7 @@ def run(job: str, way: str, nodes: int, work: int, made: list[pa.Table]) -> Run:
     """The job over all batches."""
     rows, before = pa.concat_tables(made).combine_chunks(), os.times()
     pipeline = jobs.pipeline(job, way, work)
-    with pipeline.stream(rows, processes=nodes, **jobs.options(way, nodes)) as stream:
+    with pipeline.stream(rows, processes=nodes, **jobs.options(job, way, nodes)) as stream:
         batches = [next(stream)]
         began = time.perf_counter()
         batches += stream
@@ -53,7 +53,8 @@ def run(job: str, way: str, nodes: int, work: int, made: list[pa.Table]) -> Run:
     output = pa.Table.from_batches(batches, schema=stream.schema)
     own = after.user + after.system - before.user - before.system
     of_nodes = after.children_user + after.children_system - before.children_user - before.children_system
-    return Run((output.num_rows - batches[0].num_rows) / took, own, of_nodes, output, moves)
+    behind = 1 - batches[0].num_rows / output.num_rows
+    return Run(behind * rows.num_rows / took, own, of_nodes, output, moves)
 
 
 def verified(job: str, way: str, nodes: int, work: int, seed: int) -> bool:
@@ -61,13 +62,6 @@ def verified(job: str, way: str, nodes: int, work: int, seed: int) -> bool:
     made = jobs.tables(job, way, nodes, 3_000, 4, seed)
     expected = run_serial(*jobs.reference(job, way, work, made))
     return bool(run(job, way, nodes, work, made).output.equals(expected.table))
-
-
-def share(job: str, nodes: int, work: int, made: list[pa.Table]) -> float:
-    """Of the work that the ring gives the fullest node, in all."""
-    words = pa.concat_tables(made)["word"].combine_chunks()
-    loads = np.bincount(jobs.hashed(words, nodes), weights=jobs.work_of(job, work, made), minlength=nodes)
-    return float(loads.max() / loads.sum())
 
 
 def main() -> int:
@@ -98,7 +92,7 @@ def measured(job: str, ways: list[str], asked: Any) -> list[dict[str, Any]]:
             made = jobs.tables(job, way, asked.nodes, rows, asked.batches, asked.seed)
             one = run(job, way, asked.nodes, asked.work, made)
             if way == "hash":
-                heavy, expected = share(job, asked.nodes, asked.work, made), one.output
+                heavy, expected = jobs.share(job, asked.nodes, asked.work, made), one.output
             assert (way in jobs.BY_SLOT and job == "words") or one.output.equals(expected)
             found[way].append(one._replace(output=None))
     print(f"{job}: the ring gives the fullest node {heavy:.1%} of the work")

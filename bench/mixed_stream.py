@@ -110,7 +110,7 @@ def run(spark: Any, folder: Path, job: str, way: str, nodes: int, work: int, mad
 
     query = od.spark.stream(
         jobs.pipeline(job, way, work), reader.parquet(str(folder / "in")), checkpoint=folder / "c",
-        order_by="n", nodes=nodes, trigger="available now", on_epoch=heard, **jobs.options(way, nodes),
+        order_by="n", nodes=nodes, trigger="available now", on_epoch=heard, **jobs.options(job, way, nodes),
     )  # fmt: skip
     query.awaitTermination()
     cpu = {name: spent[-1][name] - spent[0][name] for name in spent[0]}
