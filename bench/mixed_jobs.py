@@ -1,5 +1,5 @@
-"""The jobs over which keys move in `mixed_stream.py` (Spark; not `q5`) and `mixed_processes.py`: their rows,
-their pipelines, and the ways to spread keys.
+"""The jobs over which keys move in `mixed_stream.py` (Spark) and `mixed_processes.py`: their rows, their
+pipelines, and the ways to spread keys.
 
 1. `words`: word count over text whose frequencies shift. The text is Python's own documentation
    (`pydoc_data.topics`). Every fourth batch another topic is talked about: words are drawn by their
@@ -19,7 +19,7 @@ keys in another way; `mixed`, `od.Mixed(theta=0.08)`; `readj`, that rival's plan
 word's state is. For `words` each node counts what it gets, and what it would take to merge the counts is
 left out in their favour: the answer that is compared is that of such counts. For `join` a row of `ideal`
 brings along what it would meet, and the same loop is gone through without a window: the answer is the
-join's own.
+join's own. So it is for `q5`.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Readj(od.Mixed):
 # ------------------------------------------------------------------------------------------------- rows
 
 
-def hashed(words: Any, nodes: int) -> np.ndarray:
-    """The node that the ring gives each word."""
-    return od.Mixed().ring(nodes).route(pa.array(words, pa.string()))
+def hashed(keys: Any, nodes: int) -> np.ndarray:
+    """The node that the ring gives each key."""
+    return od.Mixed().ring(nodes).route(pa.array(keys))
 
 
-def plainly_hashed(words: Any, nodes: int) -> np.ndarray:
-    """The node that the default hash gives each word."""
-    batch = pa.record_batch({"word": words})
+def plainly_hashed(keys: Any, nodes: int) -> np.ndarray:
+    """The node that the default hash gives each key."""
+    batch = pa.record_batch({"key": keys})
     return Route(batch.schema, (0,), nodes)(batch)
 
 
@@ -148,13 +148,41 @@ def meetings(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return met, sums
 
 
-def share(job: str, nodes: int, work: int, made: list[pa.Table]) -> float:
-    """Of the work that the ring gives the fullest node: in all; of `q5` batch by batch."""
+def stages(
+    job: str, way: str, work: int, made: list[pa.Table]
+) -> dict[int, list[tuple[np.ndarray, np.ndarray]]]:
+    """By number of the fragment, as in `explain`: what the rows of each batch go to a node by, and their
+    work.
+    """
     if job == "q5":
-        return q5.share(nodes, made)
-    words = pa.concat_tables(made)["word"].combine_chunks()
-    loads = np.bincount(hashed(words, nodes), weights=work_of(job, work, made), minlength=nodes)
-    return float(loads.max() / loads.sum())
+        return q5.stages(way, made)
+    key = "slot" if way in BY_SLOT else "word"
+    ends = np.cumsum([one.num_rows for one in made])[:-1]
+    of_rows = np.split(work_of(job, work, made), ends)
+    return {2: [(one[key].to_numpy(), mine) for one, mine in zip(made, of_rows, strict=True)]}
+
+
+def loads(
+    given: dict[int, list[tuple[np.ndarray, np.ndarray]]],
+    number: int,
+    nodes: int,
+    node_of: Callable[[int, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Work of each node in a batch, of all fragments together."""
+    found = np.zeros(nodes)
+    for fragment, batches in given.items():
+        keys, work = batches[number]
+        found += np.bincount(node_of(fragment, keys), weights=work, minlength=nodes)
+    return found
+
+
+def share(job: str, nodes: int, work: int, made: list[pa.Table]) -> float:
+    """Of the work, what the ring gives the fullest node, batch by batch."""
+    given = stages(job, "hash", work, made)
+    by_batch = [
+        loads(given, number, nodes, lambda _, keys: hashed(keys, nodes)) for number in range(len(made))
+    ]
+    return float(sum(one.max() for one in by_batch) / np.sum(by_batch))
 
 
 def work_of(job: str, work: int, made: list[pa.Table]) -> np.ndarray:

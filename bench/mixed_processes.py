@@ -6,10 +6,10 @@ even the loads are over time.
 The jobs and the ways are those of `mixed_jobs.py`; a batch is `--rows` rows of one source. First each way's
 output over few rows is compared with `run_serial`, value for value; in each round all outputs of the job
 (but `pkg`'s and `ideal`'s counts) are compared with each other. Throughput is rows of the source a second
-from the first output on, those left out that have their part in it: processes have started then, planning
-and moving count. Ways take turns. CPU seconds of the
-caller and of all nodes, starting included, are printed: on as many processors as nodes the caller takes its
-part from them. With `at best` the throughput is meant that this CPU time allows, evenly divided.
+from the first output on, less the part of them that this output is of all: processes have started then,
+planning and moving count. Ways take turns. CPU seconds of the caller and of all nodes, starting included,
+are printed: on as many processors as nodes the caller takes its part from them. With `at best` the
+throughput is meant that this CPU time allows, evenly divided.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def measured(job: str, ways: list[str], asked: Any) -> list[dict[str, Any]]:
                 heavy, expected = jobs.share(job, asked.nodes, asked.work, made), one.output
             assert (way in jobs.BY_SLOT and job == "words") or one.output.equals(expected)
             found[way].append(one._replace(output=None))
-    print(f"{job}: the ring gives the fullest node {heavy:.1%} of the work")
+    print(f"{job}: batch by batch the ring gives the fullest node {heavy:.1%} of the work")
     cores, shown = len(os.sched_getaffinity(0)), []
     for way, runs in found.items():
         rate = statistics.median(one.rate for one in runs)

@@ -56,7 +56,7 @@ ROW = 50
 #: What `ideal` goes through in place of panes.
 LIKE_PANES = [1 << 40] * (2 * WINDOW // PANE)
 
-STEPS = {"customers": "custkey", "suppliers": "suppkey"}
+STEPS = ("customers", "suppliers")
 SOURCE = {name: pa.int64() for name in ("n", "ts", "orderkey", "custkey", "suppkey", "cents", "discount")}
 BROUGHT = ("slot", "slot_2", "spent", "sold", "met", "met_2")
 #: Columns in front of the customers' step, behind it and behind the suppliers' step.
@@ -161,16 +161,25 @@ def batches_of(way: str, nodes: int, rows: int, batches: int, seed: int) -> list
     return [made.slice(first, rows) for first in range(0, rows * batches, rows)]
 
 
-def share(nodes: int, made: list[pa.Table]) -> float:
-    """Of the work of the two steps, what the ring gives the fullest node, batch by batch."""
-    rows, ring = pa.concat_tables(made), od.Mixed().ring(nodes)
+def stages(way: str, made: list[pa.Table]) -> dict[int, list[tuple[np.ndarray, np.ndarray]]]:
+    """By number of the step's fragment, of each batch's line items: the key that they go to a node by, and
+    the work of each.
+    """
+    rows = pa.concat_tables(made)
     items = rows.filter(pc.is_valid(rows["suppkey"]))
     orders = rows.filter(pc.is_valid(rows["custkey"]))
     order = np.searchsorted(orders["orderkey"].to_numpy(), items["orderkey"].to_numpy())
-    ts, found = items["ts"].to_numpy(), np.zeros((len(made) + 1, nodes))
-    for keys in (orders["custkey"].to_numpy()[order], items["suppkey"].to_numpy()):
-        np.add.at(found, (ts // BATCH, ring.route(keys)), ROW + panes_met(keys, ts // PANE))
-    return float(found.max(axis=1).sum() / found.sum())
+    pane = items["ts"].to_numpy() // PANE
+    ends = np.cumsum([one.num_rows - one["suppkey"].null_count for one in made])[:-1]
+    found = {}
+    for number, keys, slot in (
+        (3, orders["custkey"].to_numpy()[order], "slot"),
+        (4, items["suppkey"].to_numpy(), "slot_2"),
+    ):
+        by = items[slot].to_numpy() if way == "ideal" else keys
+        work = ROW + panes_met(keys, pane)
+        found[number] = [*zip(np.split(by, ends), np.split(work, ends), strict=True)]
+    return found
 
 
 def panes_met(keys: np.ndarray, pane: np.ndarray) -> np.ndarray:

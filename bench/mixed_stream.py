@@ -6,7 +6,7 @@ loads are over time.
 The jobs and the ways are those of `mixed_jobs.py`. First each way's output over few rows is compared with
 `run_serial`, value for value. Throughput is the rows of all batches but the first over their whole time:
 Spark's job, planning, moving, commit. Load of a batch is the work of its rows at a node, counted
-(`mixed_jobs.work_of`): largest over mean. CPU seconds are over the same batches: of the driver, of Java, of
+(`mixed_jobs.stages`): largest over mean. CPU seconds are over the same batches: of the driver, of Java, of
 its Python workers, and, where nodes tell of them, of the operators in each node. Java takes about 0.9 for a
 batch, whatever its rows do: with little `--work` the way to spread keys does not show in the throughput.
 """
@@ -34,8 +34,7 @@ from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.kept_maps import map_of
 from ordstream.testing import run_serial
 
-SPARK = {"n": "long", "word": "string", "slot": "long", "met": "long", "sum": "long"}
-ROWS = {"words": 100_000, "join": 50_000}
+ROWS = {"words": 100_000, "join": 50_000, "q5": 100_000}
 
 
 @dataclass
@@ -44,7 +43,6 @@ class Run:
 
     epochs: list[dict[str, Any]]
     log: EpochLog
-    by_slot: bool
     cpu: dict[str, float]  # seconds, behind the first batch
 
     def throughput(self, rows: int) -> float:
@@ -52,18 +50,17 @@ class Run:
         behind = self.epochs[1:]
         return rows * len(behind) / sum(one["latency_ms"] / 1e3 for one in behind)
 
-    def largest(self, made: list[pa.Table], nodes: int, work: np.ndarray) -> list[float]:
-        """Largest load over the mean, by batch."""
-        found, first = [], 0
-        for manifest, rows in zip(self.log.all(), made, strict=True):
-            key = "slot" if self.by_slot else "word"
-            column = rows[key].combine_chunks()
-            held = {one: map_of(base64.b64decode(data)) for one, data in manifest.maps.items()}
-            at = next(iter(held.values())).route(column) if held else jobs.plainly_hashed(column, nodes)
-            mine = work[first : first + rows.num_rows]
-            loads = np.bincount(at, weights=mine, minlength=nodes)
+    def largest(self, given: dict[int, list[Any]], nodes: int) -> list[float]:
+        """Largest load over the mean, by batch; `given`: the keys and the work of each (`jobs.stages`)."""
+        found = []
+        for number, manifest in enumerate(self.log.all()):
+            held = {int(one): map_of(base64.b64decode(data)) for one, data in manifest.maps.items()}
+
+            def node_of(fragment: int, keys: np.ndarray, held: dict[int, Any] = held) -> np.ndarray:
+                return held[fragment].route(keys) if fragment in held else jobs.plainly_hashed(keys, nodes)
+
+            loads = jobs.loads(given, number, nodes, node_of)
             found.append(float(loads.max() / loads.mean()))
-            first += rows.num_rows
         return found
 
 
@@ -99,7 +96,9 @@ def run(spark: Any, folder: Path, job: str, way: str, nodes: int, work: int, mad
         path = folder / "in" / f"{number:05}.parquet"
         pq.write_table(rows, path)
         os.utime(path, (1_000_000_000 + number,) * 2)
-    fields = ", ".join(f"{name} {SPARK[name]}" for name in made[0].schema.names)
+    fields = ", ".join(
+        f"{one.name} {'string' if one.type == pa.string() else 'long'}" for one in made[0].schema
+    )
     reader = spark.readStream.schema(fields).option("maxFilesPerTrigger", 1)
     epochs: list[dict[str, Any]] = []
     spent: list[dict[str, float]] = []
@@ -116,7 +115,7 @@ def run(spark: Any, folder: Path, job: str, way: str, nodes: int, work: int, mad
     cpu = {name: spent[-1][name] - spent[0][name] for name in spent[0]}
     told = [one["cpu_seconds"] for epoch in epochs[1:] for one in epoch["balance"].values()]
     cpu |= {f"node {node}": sum(one[node] for one in told) for node in range(nodes if told else 0)}
-    return Run(epochs, EpochLog(folder / "c"), way in jobs.BY_SLOT, cpu)
+    return Run(epochs, EpochLog(folder / "c"), cpu)
 
 
 def verified(spark: Any, folder: Path, job: str, way: str, nodes: int, work: int, seed: int) -> bool:
@@ -143,6 +142,8 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, nargs="*", default=[2, 4])
     asked = parser.parse_args()
     spark = od.spark.local_session(2, node_cores=1)
+    for module in (jobs, jobs.q5):  # functions go to the workers by their names
+        spark.sparkContext.addPyFile(module.__file__)
     shown: dict[str, Any] = {"load": os.getloadavg(), "figures": []}
     with tempfile.TemporaryDirectory(prefix="ordstream-bench-") as name:
         folder = Path(name)
@@ -175,7 +176,7 @@ def measure(
             kept = folder / f"{job}-{way}-{nodes}-{turn}"
             found = run(spark, kept, job, way, nodes, asked.work, made)
             rates[way].append(found.throughput(rows))
-            loads = found.largest(made, nodes, jobs.work_of(job, asked.work, made))
+            loads = found.largest(jobs.stages(job, way, asked.work, made), nodes)
             last[way] = {"loads": loads, "cpu": found.cpu} | moves(found)
     for way, told in last.items():
         rate, loads = statistics.median(rates[way]), told["loads"]
