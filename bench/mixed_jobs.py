@@ -148,41 +148,45 @@ def meetings(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return met, sums
 
 
-def stages(
-    job: str, way: str, work: int, made: list[pa.Table]
-) -> dict[int, list[tuple[np.ndarray, np.ndarray]]]:
-    """By number of the fragment, as in `explain`: what the rows of each batch go to a node by, and their
-    work.
+def stages(job: str, way: str, work: int, made: list[pa.Table]) -> dict[int, list[tuple[np.ndarray, ...]]]:
+    """By number of the fragment, as in `explain`, and batch: what its rows go to a node by, their work, and
+    their numbers.
     """
     if job == "q5":
         return q5.stages(way, made)
     key = "slot" if way in BY_SLOT else "word"
     ends = np.cumsum([one.num_rows for one in made])[:-1]
     of_rows = np.split(work_of(job, work, made), ends)
-    return {2: [(one[key].to_numpy(), mine) for one, mine in zip(made, of_rows, strict=True)]}
+    return {
+        2: [
+            (one[key].to_numpy(), mine, one["n"].to_numpy()) for one, mine in zip(made, of_rows, strict=True)
+        ]
+    }
 
 
 def loads(
-    given: dict[int, list[tuple[np.ndarray, np.ndarray]]],
+    given: dict[int, list[tuple[np.ndarray, ...]]],
     number: int,
     nodes: int,
-    node_of: Callable[[int, np.ndarray], np.ndarray],
+    node_of: Callable[[int, np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Work of each node in a batch, of all fragments together."""
+    """Work of each node in a batch, of all fragments together; `node_of` gets a fragment's number, keys, and
+    the rows' numbers.
+    """
     found = np.zeros(nodes)
     for fragment, batches in given.items():
-        keys, work = batches[number]
-        found += np.bincount(node_of(fragment, keys), weights=work, minlength=nodes)
+        keys, work, rows = batches[number]
+        found += np.bincount(node_of(fragment, keys, rows), weights=work, minlength=nodes)
     return found
 
 
 def share(job: str, nodes: int, work: int, made: list[pa.Table]) -> float:
     """Of the work, what the ring gives the fullest node, batch by batch."""
     given = stages(job, "hash", work, made)
-    by_batch = [
-        loads(given, number, nodes, lambda _, keys: hashed(keys, nodes)) for number in range(len(made))
+    found = [
+        loads(given, number, nodes, lambda _, keys, __: hashed(keys, nodes)) for number in range(len(made))
     ]
-    return float(sum(one.max() for one in by_batch) / np.sum(by_batch))
+    return float(sum(one.max() for one in found) / np.sum(found))
 
 
 def work_of(job: str, work: int, made: list[pa.Table]) -> np.ndarray:

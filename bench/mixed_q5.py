@@ -161,9 +161,9 @@ def batches_of(way: str, nodes: int, rows: int, batches: int, seed: int) -> list
     return [made.slice(first, rows) for first in range(0, rows * batches, rows)]
 
 
-def stages(way: str, made: list[pa.Table]) -> dict[int, list[tuple[np.ndarray, np.ndarray]]]:
-    """By number of the step's fragment, of each batch's line items: the key that they go to a node by, and
-    the work of each.
+def stages(way: str, made: list[pa.Table]) -> dict[int, list[tuple[np.ndarray, ...]]]:
+    """By number of the step's fragment, of each batch's line items: what they go to a node by, their work,
+    and their numbers.
     """
     rows = pa.concat_tables(made)
     items = rows.filter(pc.is_valid(rows["suppkey"]))
@@ -178,7 +178,8 @@ def stages(way: str, made: list[pa.Table]) -> dict[int, list[tuple[np.ndarray, n
     ):
         by = items[slot].to_numpy() if way == "ideal" else keys
         work = ROW + panes_met(keys, pane)
-        found[number] = [*zip(np.split(by, ends), np.split(work, ends), strict=True)]
+        columns = (np.split(one, ends) for one in (by, work, items["n"].to_numpy()))
+        found[number] = [*zip(*columns, strict=True)]
     return found
 
 

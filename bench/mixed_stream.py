@@ -56,7 +56,7 @@ class Run:
         for number, manifest in enumerate(self.log.all()):
             held = {int(one): map_of(base64.b64decode(data)) for one, data in manifest.maps.items()}
 
-            def node_of(fragment: int, keys: np.ndarray, held: dict[int, Any] = held) -> np.ndarray:
+            def node_of(fragment: int, keys: np.ndarray, _: Any, held: dict[int, Any] = held) -> np.ndarray:
                 return held[fragment].route(keys) if fragment in held else jobs.plainly_hashed(keys, nodes)
 
             loads = jobs.loads(given, number, nodes, node_of)
