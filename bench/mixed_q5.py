@@ -5,7 +5,7 @@ As in the paper's evaluation: foreign keys are Zipf-skewed (z = 0.8), the window
 frequent changes every 15 minutes, 16 batches are an hour, and the joins are operators of their own, one
 behind the other, so that a full instance of one holds the next one up. A change gives all keys other
 frequencies, then swaps them, as the paper's generator does, until one of two nodes has `HEAVY` of the
-tuples by the hash; which one takes turns. Rows are drawn here, by TPC-H's schema and its ratios (a third of
+tuples by the ring; which one takes turns. Rows are drawn here, by TPC-H's schema and its ratios (a third of
 the customers orders nothing, an order has 1 to 7 line items); an order's line items follow within a minute.
 Prices are whole cents and discounts per cent, so that sums are exact.
 
@@ -82,7 +82,7 @@ def tables(scale: float = SCALE) -> dict[str, pa.Table]:
 
 
 def skewed(keys: np.ndarray, full: int, rng: np.random.Generator) -> np.ndarray:
-    """Shares of the keys, by which the hash gives a node of two `HEAVY` of the tuples."""
+    """Shares of the keys, by which the ring gives a node of two `HEAVY` of the tuples."""
     drawn = Snapshots(Setting(len(keys), ZIPF, instances=2, tuples=1_000 * len(keys)), rng)
     drawn.hashed = od.Mixed().ring(2).route(keys)
     now = drawn.current[drawn.hashed == full].sum()
