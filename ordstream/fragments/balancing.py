@@ -136,6 +136,7 @@ class Balancing:
         self._reports: dict[int, list[tuple[Report, Floats]]] = {}  # of the interval, by fragment
         self._times: dict[int, dict[int, float]] = {k: {} for k in self._controllers}
         self._decided: _UnderWay | None = None
+        self._undecided: list[int] = []  # fragments that were not asked since their nodes reported
         self.tell: Callable[[Shift | bytes], None] = lambda what: None
         self._failed = False
         self.figures: list[MoveFigures] = []
@@ -229,17 +230,23 @@ class Balancing:
             )
             for report in reports:
                 controller.report(report)
-        if self._decided is not None:
-            return
-        for fragment, controller in self._controllers.items():
+        # first those that another one's move kept from it
+        self._undecided += [one for one in self._controllers if one not in self._undecided]
+        self._decide()
+
+    def _decide(self) -> None:
+        """Ask fragments for a move in turn, until one has one; where none is under way."""
+        while self._undecided and self._decided is None:
+            fragment = self._undecided.pop(0)
+            controller = self._controllers[fragment]
             move = controller.decide()
             if move is None:
                 continue
             steps = steps_between(move.before, move.after, sizes_of(controller))
             if steps:
                 self._decided = _UnderWay(fragment, move, move.before, steps)
-                return
-            controller.commit(move)
+            else:
+                controller.commit(move)
 
     def _moved(self, said: Moved) -> None:
         under_way = self._decided
@@ -265,6 +272,7 @@ class Balancing:
         self._decided = None
         if under_way.back:
             controller.cancel(move)
+            self._decide()
             return
         controller.commit(move)
         self.figures.append(
@@ -282,6 +290,7 @@ class Balancing:
                 move.theta_after,
             )
         )
+        self._decide()
 
     # ---------------------------------------------------------------------------------------- from outside
 
