@@ -146,7 +146,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         shown = final(self._plan) if emit == "final" else self._plan
         if processes is not None and (why := whole_graph(self._plan) if self._plan.is_graph else ""):
             return f"1 process: {why}\n{explain(shown)}"
-        several = processes_of(given := {"processes": processes, **options}, self._plan)
+        several = processes_of(given := {"processes": processes, **options}, self._plan, None)
         if several > 1 or given:
             from ordstream.fragments import explaining
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
@@ -164,7 +165,7 @@ class Runs:
         """The plan in this process, or over several."""
         from ordstream.node import node  # as in `run`
 
-        processes = processes_of(given, plan)
+        processes = processes_of(given, plan, 4)
         if processes == 1:
             return node.stream(plan, data, **given)
         from ordstream.fragments import process_stream
@@ -229,8 +230,10 @@ def _logged(made: T, data: Any) -> T:
     return made
 
 
-def processes_of(options: dict[str, Any], plan: Plan) -> int:
-    """Take out `processes`: how many. A graph that can't be cut runs in this one."""
+def processes_of(options: dict[str, Any], plan: Plan, level: int | None = 3) -> int:
+    """Take out `processes`: how many. A graph that can't be cut runs in this one, and what was to choose
+    nodes is left out, with a warning (`level`: of the user's line; None: without).
+    """
     processes = options.pop("processes", None)
     if processes is None:
         for name in ("grouping", "grouping_key", "balance"):
@@ -238,10 +241,15 @@ def processes_of(options: dict[str, Any], plan: Plan) -> int:
                 raise PlanError(f"{name} is for a run over several processes: give processes= too")
         return 1
     several = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
-    if several == 1 or (plan.is_graph and whole_graph(plan)):  # there is nothing to choose
-        options.pop("grouping", None)
-        options.pop("grouping_key", None)
-        options.pop("balance", None)
+    why = whole_graph(plan) if plan.is_graph and several > 1 else ""
+    if several == 1 or why:  # there is nothing to choose
+        for name in ("grouping", "grouping_key", "balance"):
+            if options.pop(name, None) is not None and why and level:
+                warnings.warn(
+                    f"processes={several}: the graph runs in one node ({why}): {name}= does nothing",
+                    RuntimeWarning,
+                    stacklevel=level,
+                )
         return 1
     return several
 

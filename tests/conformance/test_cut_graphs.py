@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import ordstream as od
 from ordstream.testing import run_serial
@@ -43,3 +44,18 @@ def test_a_stream_over_processes_closes_windows_while_it_runs():
             seen += [tuple(row.values()) for row in batch.to_pylist()]
     assert seen == [(*row, *tag) for row, tag in zip(expected.rows, expected.tags, strict=True)]
     assert out.report.time_punctuations > 0
+
+
+def test_what_chooses_nodes_is_told_of_where_a_graph_is_not_cut():
+    p = od.Pipeline({"k": int, "v": int})
+    a, b = p.branch(od.col("v") > 1)
+    graph, data = od.union(a.top_k(1, by="v"), b), pa.table({"k": [1, 2], "v": [1, 5]})
+    for given in ({"balance": od.Mixed()}, {"grouping": "posg"}):
+        does = rf"one state for all rows\): {next(iter(given))}= does nothing"
+        with pytest.warns(RuntimeWarning, match=does) as one:
+            found = graph.run(data, processes=2, **given).table
+        with pytest.warns(RuntimeWarning, match="processes=2: the graph runs in one node") as two:
+            assert pa.Table.from_batches([*graph.stream(data, processes=2, **given)]) == found
+        assert {told.filename for told in (*one, *two)} == {__file__}
+        assert graph.explain(processes=2, **given).startswith("1 process: ")
+    assert graph.run(data, processes=2).table == found
