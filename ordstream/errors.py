@@ -107,8 +107,11 @@ def told(error: BaseException) -> str:
     """Type and text of an exception, at most 10,000 characters of it, in one line of code that can't fail: a
     user's class may not be able to show itself.
     """
-    kind, text = type_and_text(error, 10_000)
-    return f"{kind}: {text}" if text else kind
+    try:
+        str(error)
+    except Exception:
+        return type(error).__name__
+    return ": ".join(type_and_text(error, 10_000))
 
 
 def shown(value: object, most: int = 200) -> str:

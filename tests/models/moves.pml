@@ -1,14 +1,14 @@
 /* Keys that change their node while rows arrive, and rows that fail meanwhile
- * (ordstream/fragments/moving.py, balancing.py, live_node.py). A row is its tag, 1..N. The caller sends it to
- * one of two nodes: HOT rows, whose keys move, to the node that has these keys; others to any. A move is a
- * marker to both nodes, in front of the next tag. The old node gives the state away when it comes there. The
- * new one holds HOT rows behind it until the state is there; other rows it goes on to process. State comes
+ * (ordstream/fragments/moving.py, balancing.py, live_node.py). A row is its tag, 1..N. The caller sends it
+ * to one of two nodes: HOT rows, whose keys move, to the node that has these keys; others to any. A move is
+ * a marker to both nodes, in front of the next tag. The old node gives the state away when it comes there.
+ * The new one holds HOT rows behind it until the state is there; other rows it goes on to process. State comes
  * over another way than rows: before the marker, or late. A move begins when the one before is done.
  *
  * With FAILS=n up to n rows fail, each in its node or in front of both (the caller then ends their rows
- * there). A node that failed tells the caller, and drops what comes; the caller gives no more rows, and tells
- * both nodes of the tag. A node that waits for state from one that failed in front of the move has no rows to
- * wait for.
+ * there). A node that failed tells the caller, and drops what comes; the caller gives no more rows, and
+ * tells both nodes of the tag. A node that waits for state from one that failed in front of the move has no
+ * rows to wait for.
  *
  * Channels with credit, lows and the merge of what nodes give are in exchange.pml; here a node ends with a
  * cut, and what counts are rows in front of the smallest.
@@ -183,7 +183,8 @@ proctype caller()
         told[0] ! tag; told[1] ! tag
 #endif
         }
-    :: atomic { given > N || stop -> in[0] ! OVER, LOWER(given, END); in[1] ! OVER, LOWER(given, END); break }
+    :: atomic { given > N || stop ->
+        in[0] ! OVER, LOWER(given, END); in[1] ! OVER, LOWER(given, END); break }
     :: atomic { fails > 0 && given <= N && !stop ->    /* the next row fails in front of both */
         fails--; first = LOWER(given, first);
         in[0] ! OVER, given; in[1] ! OVER, given; break }

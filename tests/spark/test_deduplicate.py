@@ -88,6 +88,6 @@ def test_a_stream_over_changing_nodes(spark, folder, tmp_path, made):
         assert [one["epoch"] for one in query.epochs] == files
     before = [tuple(row) for row in od.spark.read_output(checkpoint, tags=True).collect()]
     assert before == expected[: len(before)]
-    od.spark.finish(checkpoint)
+    od.spark.finish(checkpoint, spark=spark)
     assert [tuple(row) for row in od.spark.read_output(checkpoint, tags=True).collect()] == expected
     assert (len(before) < len(expected)) == (made is not first)
