@@ -2,8 +2,8 @@
  * (ordstream/fragments/moving.py, balancing.py, live_node.py). A row is its tag, 1..N. The caller sends it
  * to one of two nodes: HOT rows, whose keys move, to the node that has these keys; others to any. A move is
  * a marker to both nodes, in front of the next tag. The old node gives the state away when it comes there.
- * The new one holds HOT rows behind it until the state is there; other rows it goes on to process. State comes
- * over another way than rows: before the marker, or late. A move begins when the one before is done.
+ * The new one holds HOT rows behind it until the state is there; other rows it goes on to process. State
+ * comes over another way than rows: before the marker, or late. A move begins when the one before is done.
  *
  * With FAILS=n up to n rows fail, each in its node or in front of both (the caller then ends their rows
  * there). A node that failed tells the caller, and drops what comes; the caller gives no more rows, and
