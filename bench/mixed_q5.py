@@ -223,24 +223,26 @@ def suppliers(row: Any, state: list[int], emit: Any) -> None:
     emit(row.n, row.ts, row.nation, row.custkey, row.suppkey, row.revenue, row.spent, sold)
 
 
-def brought(row: Any, state: Any, emit: Any) -> None:
-    """`customers`, of a row that brings the sum along, by as long a loop."""
-    total = 0
-    for at in range(1, 2 * row.met, 2):
+def like_volume(met: int, told: int) -> int:
+    """`told`, behind a loop as long as that of `volume` over so many panes."""
+    total = told
+    for at in range(1, 2 * met, 2):
         total += LIKE_PANES[at]
+    return total - (met << 40)
+
+
+def brought(row: Any, state: Any, emit: Any) -> None:
+    """`customers`, of a row that brings the sum along."""
     state.seen += 1
-    spent = row.spent + total - (row.met << 40)
+    spent = like_volume(row.met, row.spent)
     emit(row.n, row.ts, row.nation, row.custkey, row.suppkey, row.revenue, spent, row.slot_2, row.sold,
          row.met_2)  # fmt: skip
 
 
 def brought_too(row: Any, state: Any, emit: Any) -> None:
     """`suppliers`, likewise."""
-    total = 0
-    for at in range(1, 2 * row.met_2, 2):
-        total += LIKE_PANES[at]
     state.seen += 1
-    sold = row.sold + total - (row.met_2 << 40)
+    sold = like_volume(row.met_2, row.sold)
     emit(row.n, row.ts, row.nation, row.custkey, row.suppkey, row.revenue, row.spent, sold)
 
 

@@ -86,8 +86,8 @@ class MeasuredNode(PolledNode):
         count = min(rows.num_rows, self._before or 1)
         if count < rows.num_rows:
             self._fitted.appendleft(rows.slice(count))
+            self._fed -= rows.num_rows - count
             rows = rows.slice(0, count)
-            self._fed = count  # the pieces in front, of this step, are few
         if self._before == 0 and self._polled.worked_off:
             self._single.append(rows)
             each = int(max(ALONE_S, 2 * self._step_s) / (BUDGET * self._work_s))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,8 @@ class SameProcess:
     Parameters
     ----------
     seed : int, optional
-        Nodes take turns in a random order, and some of them are slow. None: in their order.
+        Nodes take turns in a random order, and some of them are slow; what they say is under way for some
+        turns. None: in their order, and at once.
 
     Attributes
     ----------
@@ -53,6 +55,7 @@ class SameProcess:
         self._random = None if seed is None else random.Random(seed)
         self.nodes: list[LiveNode] = []
         self._notes: list[tuple[int, bytes]] = []
+        self._moved: deque[tuple[LiveNode, NodeState]] = deque()  # state on its way to a node
         self.driver: Driver
 
     def run(
@@ -84,7 +87,9 @@ class SameProcess:
 
         def sends(fragment: int) -> Callable[[int, NodeState], None]:
             def send(to: int, state: NodeState) -> None:
-                found[fragment, to].arrive(state.node, state)
+                self._moved.append((found[fragment, to], state))
+                if self._random is None:
+                    self._hand_over()
 
             return send
 
@@ -127,7 +132,8 @@ class SameProcess:
             if chance is not None:
                 chance.shuffle(turn)
                 turn = turn[: chance.randint(1, len(turn))]
-            progressed = [one.step() for one in turn]
+            progressed = [one.step() for one in turn] + [bool(self._moved)]
+            self._hand_over()
             self._tell_caller()
             for k, node in enumerate(self.nodes):
                 while node.taken:
@@ -152,6 +158,13 @@ class SameProcess:
                     raise RuntimeError("no node can go on")  # tests/models/exchange.pml: never
         if marking is not None:
             marking.publish()
+
+    def _hand_over(self) -> None:
+        """Bring state to its nodes: all of it, or some, in order, as over a socket."""
+        chance, there = self._random, len(self._moved)
+        for _ in range(there if chance is None else chance.randint(0, there)):
+            node, state = self._moved.popleft()
+            node.arrive(state.node, state)
 
     def _tell_caller(self) -> None:
         """Bring the nodes' messages to the caller: at once, or some of them, in any order."""

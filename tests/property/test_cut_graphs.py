@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from property.compare import exact_rows, large
+from property.drawn_options import PARTITIONINGS, SCHEDULERS
 from random_moves import RandomMoves
 
 import ordstream as od
@@ -167,6 +168,16 @@ def test_graphs_with_one_key(data, table, how):
         st.sampled_from((None, 1, 3))))  # fmt: skip
 
 
+#: Of each node.
+OPTIONS = st.fixed_dictionaries({
+    "workers": st.sampled_from((0, 0, 1, 2, 4)),
+    "chunk_rows": st.sampled_from((None, 1, 3)),
+    "scheduler": st.sampled_from(SCHEDULERS),
+    "partitioning": st.sampled_from(PARTITIONINGS),
+    "buckets": st.sampled_from((None, 1, 7)),
+})  # fmt: skip
+
+
 def moves(draw: Any, fragments: Any, nodes: int) -> dict[str, Any] | None:
     """Keys of all keyed fragments change their node, at random, at every report."""
     try:
@@ -183,7 +194,8 @@ def test_keys_of_a_graph_that_move_all_the_time(data, table, how):
     pipeline, punctuate, expected, fragments = drawn(data.draw, table, least=1)
     moving = moves(data.draw, fragments, how[0])
     assume(moving is not None and all(one.can_snapshot for of in fragments for one in of.operators))
-    check(pipeline, table, expected, how, moving, punctuate=punctuate)
+    options = data.draw(OPTIONS)
+    check(pipeline, table, expected, how, moving, punctuate=punctuate, **options)
 
 
 @FEW
