@@ -7,8 +7,8 @@ node bounds the speed-up: `bound` is rows over the rows of that node. With --alp
 of all rows. In Spark the rows come from Parquet in order (`presorted`), or are sorted by Spark with --sort.
 Run on a quiet machine:
 
-    python bench/python_nodes.py [--rows 3000000] [--alpha 1.0] [--loops 40] [--spark [--sort] [--rounds 2]]
-    [--no-processes]
+    python bench/python_nodes.py [--rows 3000000] [--alpha 1.0] [--loops 40] [--processes 2,4,8]
+    [--spark [--sort] [--rounds 2]] [--no-processes]
 """
 
 from __future__ import annotations
@@ -71,13 +71,17 @@ def seconds(call: Any) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def in_processes(job: od.Pipeline, table: pa.Table, cores: int) -> dict[str, float]:
-    """One process against one per core."""
+def in_processes(job: od.Pipeline, table: pa.Table, numbers: list[int]) -> dict[int, dict[str, float]]:
+    """One process against so many."""
     one, expected = seconds(lambda: job.run(table, workers=0).table)
-    many, found = seconds(lambda: job.run(table, processes=cores).table)
-    assert found.equals(expected)
-    start, _ = seconds(lambda: job.run(table.slice(0, 1_000), processes=cores).table)
-    return {"one_s": one, "per_core_s": many, "ratio": one / many, "start_s": start}
+    rows = {}
+    for number in numbers:
+        many, found = seconds(lambda number=number: job.run(table, processes=number).table)
+        assert found.equals(expected)
+        start, _ = seconds(lambda number=number: job.run(table.slice(0, 1_000), processes=number).table)
+        rows[number] = {"one_s": one, "many_s": many, "ratio": one / many, "start_s": start}
+        rows[number] |= {"bound": bound(table, number)}
+    return rows
 
 
 def in_spark(
@@ -125,6 +129,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--alpha", type=float, default=1.0, help="of the users' Zipf distribution")
     parser.add_argument("--loops", type=int, default=40, help="per row, some 0.1 us each")
+    parser.add_argument(
+        "--processes", type=lambda text: [int(part) for part in text.split(",")], help="1,2,4; one per core"
+    )
     parser.add_argument("--spark", action="store_true", help="inside Spark as well")
     parser.add_argument("--sort", action="store_true", help="let Spark sort the rows")
     parser.add_argument("--rounds", type=int, default=2, help="in Spark")
@@ -139,7 +146,7 @@ def main() -> None:
         "bound": bound(table, cores),
     }
     if not given.no_processes:
-        found["processes"] = in_processes(job, table, cores)
+        found["processes"] = in_processes(job, table, given.processes or [cores])
     if given.spark or given.no_processes:
         with tempfile.TemporaryDirectory() as folder:
             found["spark"] = in_spark(job, table, cores, folder, not given.sort, given.rounds)

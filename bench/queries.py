@@ -17,6 +17,7 @@ many they are.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -24,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,10 @@ def run_alone(query: str, name: str, rows: int) -> None:
 
 def about_queries(rows: int) -> dict[str, Any]:
     """What the file says of its making, with the rows and the rivals' versions."""
-    versions = {name: version(name) for name in ("duckdb", "polars", "pyarrow", "pyspark")}
+    versions = {}
+    for name in ("duckdb", "polars", "pyarrow", "pyspark"):
+        with contextlib.suppress(PackageNotFoundError):  # PySpark: where it is not asked for
+            versions[name] = version(name)
     return about("make bench-queries") | {"rows": rows, "versions": versions}
 
 

@@ -1,12 +1,13 @@
 """Throughput over workers on this machine, beside what the simulated node predicts.
 
-    python bench/scaling.py [--workers 1,2,4,...] [--runs N] [--pipelines NAME,...] [--keep]
+    python bench/scaling.py [--workers 1,2,4,...] [--runs N] [--pipelines NAME,...] [--keep] [--measured]
 
 Pipelines: stateless, keyed (Zipf-1) and mixed, 1 us and more of work, and a chain of 10 us operators; chunks
 1, 64 and auto; the five TPCx-BB queries. Every output is verified first (closed form; `run_serial` for the
 queries). JSON and a Markdown table with machine and commit go to bench/results/; `--keep` puts the JSON
 where `ordstream bench sim-fig8` finds it and sets it beside its prediction
-(ordstream/lab/simulation/scaling; without it: ORDSTREAM_SCALING=bench/results).
+(ordstream/lab/simulation/scaling; without it: ORDSTREAM_SCALING=bench/results). `--measured` leaves the
+simulation out: most of the time is its own.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from ordstream.lab.simulation.cost_model import CostModel, chosen_path
 from ordstream.lab.simulation.node import Stage, simulate
 
 RESULTS = Path(__file__).resolve().parent / "results"
-SECONDS = 0.5
+SECONDS = 0.5  # of a run, about
+PILOT_ROWS, MOST_ROWS = 100_000, 8_000_000
 TEN = (("SL", 10_000.0), ("PS", 10_000.0), ("SL", 10_000.0))
 """The chain "10 us" of `ordstream bench sim-fig8`: ns of work."""
 MOST_SIMULATED = 60_000
@@ -42,6 +44,15 @@ def numbers(text: str | None) -> list[int]:
     while 2 * found[-1] <= allowed_cpus():
         found.append(2 * found[-1])
     return sorted({*found, allowed_cpus()})
+
+
+def sized(name: str, chunk: int | None, workers: int, options: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """A query, verified with these options, and rows that take four workers or fewer some `SECONDS`."""
+    subject = ordered_subjects.query(name, PILOT_ROWS, 1)
+    subject.check(options)
+    took = real.run(subject.pipeline, subject.source(PILOT_ROWS), workers=1, chunk_rows=chunk).seconds
+    rows = min(MOST_ROWS, int(PILOT_ROWS * SECONDS / took * min(workers, 4)))
+    return subject.pipeline, subject.source(rows)
 
 
 def measured(body: Any, runs: int) -> dict[str, Any]:
@@ -71,6 +82,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--pipelines", default="")
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--measured", action="store_true", help="without the simulation's predictions")
     chosen = parser.parse_args()
     model, step = CostModel.load(chosen_path()), real.step_ns()
     chains = {**simulation.PIPELINES, "10 us": TEN}
@@ -94,10 +106,7 @@ def main() -> None:
                         for i, (kind, ns) in enumerate(chains[name])
                     ]
                 else:
-                    described = simulated.described(name, 1)
-                    described.subject.check(options)
-                    chain, batches = described.subject.pipeline, described.subject.source(described.rows)
-                    stages = list(simulated.query_stages(name, 1, chunk, workers))
+                    chain, batches = sized(name, chunk, workers, options)
                 options["marker_every"] = max(1, sum(batch.num_rows for batch in batches) // 1000)
                 found = measured(
                     lambda chain=chain, batches=batches, options=options: real.run(
@@ -105,22 +114,28 @@ def main() -> None:
                     ),
                     chosen.runs,
                 )
-                tuples = simulated.tuples_for(stages, workers, chunk)
-                predicted = simulate(
-                    stages,
-                    model,
-                    workers,
-                    min(tuples, MOST_SIMULATED) if chunk == 1 else tuples,
-                    chunk_rows=chunk,
-                    cores=allowed_cpus(),
-                ).throughput
+                predicted = {}
+                if not chosen.measured:
+                    if name not in chains:
+                        stages = list(simulated.query_stages(name, 1, chunk, workers))
+                    tuples = simulated.tuples_for(stages, workers, chunk)
+                    outcome = simulate(
+                        stages,
+                        model,
+                        workers,
+                        min(tuples, MOST_SIMULATED) if chunk == 1 else tuples,
+                        chunk_rows=chunk,
+                        cores=allowed_cpus(),
+                    )
+                    predicted = {"simulated": outcome.throughput}
                 first = first or found["tuples_per_s"] / workers
                 rows.append(
                     {"pipeline": name, "chunk": chunk or "auto", "workers": workers, **found}
-                    | {"speed_up": found["tuples_per_s"] / first, "simulated": predicted}
+                    | {"speed_up": found["tuples_per_s"] / first, **predicted}
                 )
     about = machine.about(" ".join(["python bench/scaling.py", *sys.argv[1:]]))
-    heads = ("pipeline", "chunk", "workers", "tuples_per_s", "speed_up", "p50_us", "p99_us", "simulated")
+    heads = ("pipeline", "chunk", "workers", "tuples_per_s", "speed_up", "p50_us", "p99_us")
+    heads += () if chosen.measured else ("simulated",)
     lines = [f"{about['processor']}, {about['cpus']} CPUs, commit {about['commit']}, {about['date']}", ""]
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += [

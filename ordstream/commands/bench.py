@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+from ordstream.commands.apart import apart
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
-from ordstream.spark.apart import apart
 
 NO_LABORATORY = (
     "the laboratory is part of a checkout, not of the wheel: "

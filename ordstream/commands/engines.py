@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ordstream.commands.apart import apart
 from ordstream.commands.console import Bar
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.whole_file import check_place, write_whole
 from ordstream.node.merged_report import merged_tasks
 from ordstream.pipeline.pipeline import Pipeline
-from ordstream.spark.apart import apart
 from ordstream.tpcxbb import batch
 from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.queries import Query

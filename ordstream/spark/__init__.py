@@ -4,7 +4,7 @@
 machine in which one task, and so one node, holds all cores. `stream` runs one over a streaming DataFrame,
 exactly once (`streaming/`). Modules: `session`, `batch` (apply), `nodes` (a
 pipeline cut over many executors), `grouping` (what chooses a row's node), `executor` (what runs in a task),
-`progress` (what the nodes tell the driver), `interrupt` (Ctrl-C), `apart` (Ctrl-C for the command line).
+`progress` (what the nodes tell the driver), `interrupt` (Ctrl-C).
 
 A module is imported when one of its names is first used: a Python worker of Spark needs `executor` only, and
 the rest of this package brings Spark's driver side with it, which takes longer to import than the node.

@@ -184,7 +184,7 @@ def test_an_error_that_an_interrupt_became_is_told_as_one(
 
 APART = """
 import os, signal, subprocess, sys, threading, time
-from ordstream.spark.apart import apart
+from ordstream.commands.apart import apart
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 closed = []
