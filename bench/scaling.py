@@ -1,6 +1,7 @@
 """Throughput over workers on this machine, beside what the simulated node predicts.
 
-    python bench/scaling.py [--workers 1,2,4,...] [--runs N] [--pipelines NAME,...] [--keep] [--measured]
+    python bench/scaling.py [--workers 1,2,4,...] [--runs N] [--pipelines NAME,...] [--chunks 1,auto]
+    [--keep] [--measured]
 
 Pipelines: stateless, keyed (Zipf-1) and mixed, 1 us and more of work, and a chain of 10 us operators; chunks
 1, 64 and auto; the five TPCx-BB queries. Every output is verified first (closed form; `run_serial` for the
@@ -81,6 +82,12 @@ def main() -> None:
     parser.add_argument("--workers")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--pipelines", default="")
+    parser.add_argument(
+        "--chunks",
+        type=lambda text: [None if part == "auto" else int(part) for part in text.split(",")],
+        default=[1, 64, None],
+        help="1,64,auto",
+    )
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--measured", action="store_true", help="without the simulation's predictions")
     chosen = parser.parse_args()
@@ -92,7 +99,7 @@ def main() -> None:
     ]
     rows = []
     for name in names:
-        for chunk in (1, 64, None):
+        for chunk in chosen.chunks:
             first = 0.0
             for workers in numbers(chosen.workers):
                 options: dict[str, Any] = {"workers": workers, "chunk_rows": chunk}

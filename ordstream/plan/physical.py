@@ -36,6 +36,9 @@ PYTHON_CHUNKS = 10
 MOST_CHUNK_ROWS = 4096
 LEAST_CHUNK_ROWS = 64
 
+#: Buckets from which on more of them make parts small sooner than they make the largest bucket smaller.
+ENOUGH_BUCKETS = 32
+
 
 @dataclass(frozen=True, eq=False)
 class PhysicalOperator:
@@ -202,13 +205,16 @@ def default_buckets(workers: int, chunk_rows: int | None) -> int:
     """p of a partitioned operator that names none: fine for tuple at a time, few for chunks, which a split
     would make small.
 
-    From five workers on the bucket of the hottest keys holds the others up sooner than small parts do.
+    From five workers on the bucket of the hottest keys holds the others up sooner than small parts do, until
+    there are some 32 buckets: what more would take from it is little.
     """
     if workers <= 1:
         return 1
     if chunk_rows is not None and chunk_rows < 16:
         return 32 * workers
-    return (2 if workers <= 4 else 4) * workers
+    if workers <= 4:
+        return 2 * workers
+    return max(2 * workers, min(4 * workers, ENOUGH_BUCKETS))
 
 
 def default_splitters(workers: int, chunk_rows: int | None) -> int:
@@ -225,5 +231,7 @@ def default_depth(workers: int, chunk_rows: int | None) -> int:
 
 
 def default_max_chunks(workers: int, chunk_rows: int | None) -> int:
-    """Chunks in flight in the whole run: few keep latency low."""
-    return 1024 if chunk_rows is not None and chunk_rows < 16 else 8 + 8 * max(workers, 1)
+    """Chunks in flight in the whole run: few keep latency low, and what they hold in the caches."""
+    if chunk_rows is not None and chunk_rows < 16:
+        return 1024
+    return 8 + 8 * max(workers, 1) if workers <= 4 else 32 + 2 * workers

@@ -6,7 +6,7 @@ from ordstream._core.flow.elastic cimport elastic_init
 from ordstream._core.flow.ingress cimport ingress_init
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
-from ordstream._core.flow.runtime cimport Runtime, waits_of_new_runs
+from ordstream._core.flow.runtime cimport Runtime, Seen, waits_of_new_runs
 from ordstream._core.flow.scheduler cimport OperatorStats, scheduler_init, stats_init
 from ordstream._core.flow.scheduler import HEURISTICS
 from ordstream._core.flow.shedding cimport SHED_LIVE, ShedControl, shed_attach
@@ -26,7 +26,7 @@ from ordstream._core.ground.threads cimport event_count_delete, event_count_new,
 from ordstream._core.state.keyed_state cimport KeySpecOwner
 
 cdef enum:
-    MOST_FREE = 2048           # idle chunks that the pool keeps
+    LEAST_IDLE = 8 << 20       # bytes of idle chunks that the pool may keep in any case
     LEAST_DEPTH = 4            # an empty operator admits three chunks
     SINGLE_EVERY = 16          # with a shed stage, one of so many chunks has one row: its cost is that row's
     ELASTIC_NS = 4_000_000     # workers="auto": shortest measured slot
@@ -70,18 +70,20 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     """
     cdef int32_t workers = options.workers
     cdef int64_t seed = options.seed
-    pool_init(&rt.pool, most_columns(operators, source) + 2, MOST_FREE)
+    pool_init(&rt.pool, most_columns(operators, source) + 2,
+              max(LEAST_IDLE, <int64_t> options.max_bytes // 2))
     rt.n = <int32_t> len(operators)
     rt.operators = <Operator*> calloc(rt.n, sizeof(Operator))
     rt.stats = <OperatorStats*> calloc(rt.n, sizeof(OperatorStats))
+    rt.seen_each = (rt.n + 15) & ~<int64_t> 7                 # no two workers write one line
+    rt.seen = <Seen*> calloc((workers + 1) * rt.seen_each, sizeof(Seen))
     rt.weights = <double*> calloc(rt.n + 1, sizeof(double))
     rt.slice_start = <int64_t*> calloc(workers + 1, sizeof(int64_t))
     rt.run.work = event_count_new()
     rt.run.reader = event_count_new()
     rt.gate = event_count_new()
-    if (rt.operators == NULL or rt.stats == NULL or rt.weights == NULL or rt.slice_start == NULL
-        or rt.run.work == NULL
-            or rt.run.reader == NULL or rt.gate == NULL):
+    if (rt.operators == NULL or rt.stats == NULL or rt.seen == NULL or rt.weights == NULL
+            or rt.slice_start == NULL or rt.run.work == NULL or rt.run.reader == NULL or rt.gate == NULL):
         raise MemoryError
     rt.run.ingress = &rt.ingress
     rt.run.workers = workers if workers > 0 else 1
@@ -132,10 +134,12 @@ cdef void free_shared(Runtime* rt) noexcept:
     rt.run.bound = NULL
     free(rt.operators)
     free(rt.stats)
+    free(rt.seen)
     free(rt.weights)
     free(rt.slice_start)
     rt.operators = NULL
     rt.stats = NULL
+    rt.seen = NULL
     rt.weights = NULL
     rt.slice_start = NULL
     if rt.run.work != NULL:
@@ -259,7 +263,7 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
         op.egress = &rt.egress
     else:
         op.next = &rt.operators[i + 1]
-    stats_init(&rt.stats[i], op.M)
+    stats_init(&rt.stats[i], op.M, rt.run.workers, operator.buckets if op.kind == PS else 1)
     if i and rt.operators[i - 1].kernel.shed != NULL:
         protect(rt, op, <ShedControl*> rt.operators[i - 1].kernel.shed, options)
     build_queues(rt, op, operator, options)

@@ -67,7 +67,7 @@ cdef class ComputedColumn:
                 self.steps[i].made[j].source = -1
                 self.steps[i].made[j].code = &program.code
         self.time_type = physical_type(clock.field.type)[0]
-        pool_init(&self.pool, most + 1, 8)
+        pool_init(&self.pool, most + 1, 1 << 20)
         worker_init(&self.worker, &self.pool, 0)
         self.room = <Column*> calloc(2 * (most + 1), sizeof(Column))
         if self.room == NULL:

@@ -102,6 +102,9 @@ cdef struct Slice:
     int64_t tuples_in
     int64_t tuples_out
     int64_t chunks
+    # the kernel alone, on the first chunk or part of the slice
+    int64_t kernel_ns
+    int64_t kernel_rows
     # Units that are held back to be sent together (run_claims): their tickets are consecutive and start at
     # `held_ticket`.
     int32_t holding        # 1: finished units are held, 2: the next one is the last of this group

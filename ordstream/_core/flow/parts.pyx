@@ -19,6 +19,7 @@ from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note, skip_note_error
 from ordstream._core.ground.marked_rows cimport marked_date, marked_drop, marked_rest, marked_unit
 from ordstream._core.ground.stopping cimport stop_asked
+from ordstream._core.ground.threads cimport now_ns
 from ordstream._core.state.key_records cimport key_compare
 
 from ordstream.errors import Cancelled
@@ -389,8 +390,11 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
     cdef Chunk* c = part.chunk
     cdef Failure f
     cdef int64_t began
+    cdef int64_t timed = 0
     if c.kind == DATA:
         slice.tuples_in += part.n
+        if slice.kernel_rows == 0 and part.n > 0:
+            timed = now_ns()
         if op.shed != NULL and c.shed != NULL:
             began = shed_begin(op.shed, w, c, part.rows, part.n)
             run_rows(op, w, state, part)
@@ -399,6 +403,9 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             run_rows(op, w, state, part)
             if part.n == 1 and not op.rb.alone and slice.holding != 1:
                 expect_release(op)
+        if timed:
+            slice.kernel_ns = now_ns() - timed
+            slice.kernel_rows = part.n
         if op.run.bound != NULL and part.failure == NULL:
             part.failure = state_too_large(op, w, state, part)
     elif op.kernel.punctuate != NULL and (

@@ -11,11 +11,18 @@ from ordstream._core.flow.operator cimport Operator, RunState, Slice
 from ordstream._core.flow.scheduler cimport OperatorStats, Scheduler
 from ordstream._core.ground.threads cimport EventCount
 
+cdef struct Seen:
+    # What a worker sees of an operator before it asks for the scheduler's lock.
+    int64_t waiting        # tuples in its worklist
+    int64_t runnable
+
 cdef struct Runtime:
     int32_t n              # operators
     int32_t spin           # 1: a worker may pause-spin before it yields (fewer workers than allowed CPUs)
     Operator* operators
     OperatorStats* stats   # under `lock`
+    Seen* seen             # `seen_each` for each worker, which alone writes and reads them
+    int64_t seen_each
     Scheduler scheduler    # under `lock`
     char[128] pad0
     a64 lock               # scheduler lock: a choice and an account, a few hundred ns

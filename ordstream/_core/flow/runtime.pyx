@@ -307,9 +307,16 @@ cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done
     cdef int32_t i
     cdef int best
     cdef OperatorStats* o
+    cdef Seen* seen = rt.seen + w.id * rt.seen_each
+    # Most of these lines are other cores' at the moment. Fetched under the lock, all would wait for them: it
+    # would be the bottleneck of many workers. What was seen may be old by then, as it may be after the lock.
+    for i in range(rt.n):
+        seen[i].waiting = operator_waiting(&rt.operators[i])
+        seen[i].runnable = runnable(&rt.operators[i])
     lock_scheduler(rt)
     if previous >= 0:
-        stats_account(&rt.stats[previous], ns, done.tuples_in, done.tuples_out, done.chunks)
+        stats_account(&rt.stats[previous], ns, done.tuples_in, done.tuples_out, done.chunks,
+                      <double> done.kernel_ns, done.kernel_rows)
         rt.stats[previous].w -= 1
         if rt.adaptive:
             rt.slice_ns += ns
@@ -319,13 +326,14 @@ cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done
                 adapt_workers(rt, now)
         if rt.auto_rows and rt.scheduler.decisions % ADAPT_EVERY == 0:
             adapt_chunk(rt)
+    done.kernel_rows = 0                                      # the next slice times its first chunk
     if outside(rt, w):
         unlock_scheduler(rt)
         return -1
     for i in range(rt.n):
         o = &rt.stats[i]
-        o.I = operator_waiting(&rt.operators[i])
-        o.schedulable = o.w < o.M and runnable(&rt.operators[i])
+        o.I = seen[i].waiting
+        o.schedulable = o.w < o.M and seen[i].runnable != 0
     best = scheduler_choose(&rt.scheduler, rt.stats, rt.n, now, budget)
     if best >= 0:
         rt.stats[best].w += 1

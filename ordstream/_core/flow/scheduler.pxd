@@ -21,11 +21,15 @@ cdef struct OperatorStats:
     int32_t chosen_last    # internal to fairness
     int64_t I              # tuples in its worklist
     double c               # cost of a tuple, ns (prior: 1000)
+    double k               # of that, in the kernel: without what a chunk or a part costs (prior: 1000)
     double s               # selectivity (prior: 1)
     double cs              # cumulative selectivity since ingress, its own included
     double T               # worker time spent in the current CT window, ns
     double busy_ns         # decayed worker time behind c
     double seen            # decayed tuples behind c
+    double kernel_ns       # decayed time and tuples behind k, sampled
+    double kernel_seen
+    double spread          # the kernel's work on one chunk may be so many times chunk_ns
     double sum_in          # decayed tuples in and out behind s
     double sum_out
     int64_t waited         # choices since it was last chosen in which it was schedulable and passed over
@@ -52,11 +56,11 @@ cdef struct Scheduler:
 
 cdef void scheduler_init(Scheduler* s, int32_t heuristic, double slice_ns, double window_ns, double capacity,
                          uint64_t seed) noexcept nogil
-cdef void stats_init(OperatorStats* o, int32_t M) noexcept nogil
+cdef void stats_init(OperatorStats* o, int32_t M, int32_t workers, int32_t buckets) noexcept nogil
 cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t now,
                           int64_t* budget) noexcept nogil
 cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t tuples_out,
-                        int64_t chunks) noexcept nogil
+                        int64_t chunks, double kernel_ns, int64_t kernel_rows) noexcept nogil
 cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil
 cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows,
                             int64_t max_rows) noexcept nogil

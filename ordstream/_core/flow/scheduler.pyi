@@ -13,6 +13,8 @@ class PySchedulerDoor:
         window_us: float = 10_000.0,
         capacity: float = 65536.0,
         seed: int = 1,
+        workers: int = 1,
+        buckets: Sequence[int] | None = None,
     ) -> None: ...
     def choose(
         self,
@@ -21,7 +23,16 @@ class PySchedulerDoor:
         workers: Sequence[int],
         schedulable: Sequence[bool] | None = None,
     ) -> tuple[int, int] | None: ...
-    def account(self, i: int, ns: float, tuples_in: int, tuples_out: int, chunks: int = 1) -> None: ...
+    def account(
+        self,
+        i: int,
+        ns: float,
+        tuples_in: int,
+        tuples_out: int,
+        chunks: int = 1,
+        kernel: tuple[float, int] | None = None,
+    ) -> None: ...
+    def chunk_rows(self, chunk_ns: float, least: int, most: int) -> int: ...
     def stats(self, i: int) -> dict[str, Any]: ...
     @property
     def decisions(self) -> int: ...

@@ -22,11 +22,13 @@ cdef enum:
     MAX_BUDGET = 1 << 20
 
 cdef double PRIOR_COST = 1000.0       # ns
+# Part of the workers that share a chunk on average, where many do: its parts end one after the other.
+cdef double SPREAD = 0.5
 cdef double DECAY_NS = 20e6           # after so much busy time, old measurements count half
 
 
-cdef void stats_init(OperatorStats* o, int32_t M) noexcept nogil:
-    """Values before the first measurement."""
+cdef void stats_init(OperatorStats* o, int32_t M, int32_t workers, int32_t buckets) noexcept nogil:
+    """Values before the first measurement. buckets: of a partitioned operator, else 1."""
     o.schedulable = 0
     o.w = 0
     o.M = M
@@ -38,6 +40,10 @@ cdef void stats_init(OperatorStats* o, int32_t M) noexcept nogil:
     o.T = 0.0
     o.busy_ns = PRIOR_COST
     o.seen = 1.0
+    o.k = PRIOR_COST
+    o.kernel_ns = PRIOR_COST
+    o.kernel_seen = 1.0
+    o.spread = max(1.0, min(workers, buckets) * SPREAD)
     o.sum_in = 1.0
     o.sum_out = 1.0
     o.waited = 0
@@ -50,8 +56,9 @@ cdef void stats_init(OperatorStats* o, int32_t M) noexcept nogil:
 
 
 cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t tuples_out,
-                        int64_t chunks) noexcept nogil:
-    """Add one slice to an operator's measurements. Caller holds the scheduler's lock. Cost: ~10 ns."""
+                        int64_t chunks, double kernel_ns, int64_t kernel_rows) noexcept nogil:
+    """Add one slice to an operator's measurements; `kernel_ns`: what its kernel took for `kernel_rows` of
+    the tuples. Caller holds the scheduler's lock. Cost: ~10 ns."""
     o.worker_ns += ns
     o.T += ns
     o.tuples_in += tuples_in
@@ -67,9 +74,15 @@ cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t 
         if o.c < 0.1:
             o.c = 0.1
         o.s = o.sum_out / o.sum_in
+        if kernel_rows > 0:
+            o.kernel_ns += kernel_ns
+            o.kernel_seen += kernel_rows
+            o.k = o.kernel_ns / o.kernel_seen
         if o.busy_ns > DECAY_NS:
             o.busy_ns *= 0.5
             o.seen *= 0.5
+            o.kernel_ns *= 0.5
+            o.kernel_seen *= 0.5
         if o.sum_in > 1e6:
             o.sum_in *= 0.5
             o.sum_out *= 0.5
@@ -90,15 +103,19 @@ cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil:
 
 cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows,
                             int64_t max_rows) noexcept nogil:
-    """How many rows take `chunk_ns` in the operator that has the most work per source tuple; clamped to
-    [min_rows, max_rows]."""
+    """How many rows take `chunk_ns` in the operator that has the most work per source tuple, or `spread`
+    times that where workers share a chunk; clamped to [min_rows, max_rows].
+
+    Work is the kernel's alone. Were it all that a slice takes, then what a part costs, rows or not, would
+    make chunks smaller, their parts smaller, and what a row costs larger: chunks would end at min_rows.
+    """
     cdef double reach = 1.0
     cdef double worst = 1.0
     cdef double cost
     cdef int32_t i
     cdef int64_t rows
     for i in range(n):
-        cost = ops[i].c * reach
+        cost = ops[i].k * reach / ops[i].spread
         if cost > worst:
             worst = cost
         reach *= ops[i].s
@@ -289,7 +306,7 @@ cdef class PySchedulerDoor:
     cdef public int n
 
     def __init__(self, heuristic, max_parallelism, slice_us=100.0, window_us=10_000.0, capacity=65536.0,
-                 seed=1):
+                 seed=1, workers=1, buckets=None):
         if heuristic not in HEURISTICS:
             raise ValueError(f"unknown scheduler {heuristic!r}; choose one of {', '.join(HEURISTICS)}")
         self.n = len(max_parallelism)
@@ -298,7 +315,7 @@ cdef class PySchedulerDoor:
         scheduler_init(&self.scheduler, HEURISTICS[heuristic], slice_us * 1e3, window_us * 1e3, capacity,
                        seed)
         for i in range(self.n):
-            stats_init(&self.ops[i], max_parallelism[i])
+            stats_init(&self.ops[i], max_parallelism[i], workers, 1 if buckets is None else buckets[i])
 
     def choose(self, int64_t now_ns, worklists, workers, schedulable=None):
         """(operator, budget in tuples), or None. worklists: I_i; workers: w_i; schedulable default: I_i > 0
@@ -314,9 +331,16 @@ cdef class PySchedulerDoor:
         best = scheduler_choose(&self.scheduler, self.ops, self.n, now_ns, &budget)
         return None if best < 0 else (best, budget)
 
-    def account(self, int i, double ns, int64_t tuples_in, int64_t tuples_out, int64_t chunks=1):
-        """Report one slice of operator i."""
-        stats_account(&self.ops[i], ns, tuples_in, tuples_out, chunks)
+    def account(self, int i, double ns, int64_t tuples_in, int64_t tuples_out, int64_t chunks=1,
+                kernel=None):
+        """Report one slice of operator i; kernel: ns that the kernel took for how many of the tuples, else
+        all of it."""
+        kernel_ns, kernel_rows = (ns, tuples_in) if kernel is None else kernel
+        stats_account(&self.ops[i], ns, tuples_in, tuples_out, chunks, kernel_ns, kernel_rows)
+
+    def chunk_rows(self, double chunk_ns, int64_t least, int64_t most):
+        """The chunk size for what was reported so far."""
+        return chunk_rows_for(self.ops, self.n, chunk_ns, least, most)
 
     def stats(self, int i):
         """The operator's quantities as a dict."""

@@ -23,6 +23,7 @@ from ordstream._core.ground.chunk cimport *
 from ordstream._core.ground.kernel cimport PS, SF, SL
 from ordstream._core.ground.mpmc cimport MPMC_EMPTY, mpmc_peek, mpmc_try_take
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_take
+from ordstream._core.ground.threads cimport now_ns
 from ordstream._core.state.key_records cimport key_hash
 
 cdef enum:
@@ -115,6 +116,7 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
     cdef int32_t* rows = NULL
     cdef int32_t n = c.n
     cdef int64_t began = 0
+    cdef int64_t timed = 0
     cdef int64_t bytes
     cdef int32_t j
     cdef Failure f
@@ -141,7 +143,12 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
         sent = <ShedRows*> c.shed
         rows = copied_rows(w, c)                              # the kernel may narrow the selection in place
         began = shed_begin(op.shed, w, c, rows, n)
+    if slice.kernel_rows == 0:
+        timed = now_ns()
     out = op.kernel.apply(op.kernel, w, c)
+    if timed:
+        slice.kernel_ns = now_ns() - timed
+        slice.kernel_rows = n
     if sent != NULL:
         shed_end(op.shed, w, sent, rows, n, began)
         shed_completed(op.shed, sent)

@@ -75,7 +75,7 @@ cdef class StateDoor:
         for owner in self.owners:
             if owner.kernel.state != NULL:
                 columns = max(columns, owner.kernel.state.ncols)
-        pool_init(&self.pool, columns, 16)
+        pool_init(&self.pool, columns, 1 << 20)
         worker_init(&self.worker, &self.pool, 0)
 
     def __dealloc__(self):

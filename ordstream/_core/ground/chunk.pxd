@@ -168,11 +168,12 @@ cdef struct Chunk:
     int32_t* place         # slot there that caused each slot here; NULL: the same
 
 cdef struct ChunkPool:
-    # Bounded free list shared by the workers, who exchange chunks with it in groups. Guarded by `mutex`.
+    # Idle chunks shared by the workers, who exchange them in groups: a group is given and taken in a few
+    # instructions, however many chunks it has. Guarded by `mutex`.
     Mutex* mutex
-    Chunk* free
-    int64_t nfree
-    int64_t max_free
+    Chunk* free            # first chunk of the newest group (chunk.pyx, IdleGroup)
+    int64_t idle           # bytes of all groups, chunks included
+    int64_t max_idle       # their bound: past it a group goes back to the allocator
     int32_t max_cols
     a64 live               # chunks handed out and not returned (exact; a debug run asserts 0 at the end)
     a64 bytes              # bytes in arena blocks of live and free chunks

@@ -12,7 +12,7 @@ from ordstream.ground.by_identity import by_identity
 cdef enum:
     BLOCK_MIN = 2048           # bytes of a chunk's first arena block: one tuple per chunk stays small
     BLOCK_KEEP = 1 << 20       # a first block above this is not kept when its chunk is recycled
-    TAKEN_BYTES = 1 << 20      # a worker takes about so much from the pool at once
+    GROUP_BYTES = 1 << 20      # a group has no more chunks once their blocks have so much
 
 
 cdef char* arena_grow(Arena* a, int64_t size, ChunkPool* pool) noexcept nogil:
@@ -92,15 +92,25 @@ cdef void arena_reset(Arena* a, ChunkPool* pool) noexcept nogil:
         a.end = <char*> (best + 1) + best.size
 
 
-cdef int pool_init(ChunkPool* pool, int32_t max_cols, int64_t max_free) except -1:
-    """An empty pool. Raises MemoryError. Ownership: caller, until pool_free."""
+cdef int pool_init(ChunkPool* pool, int32_t max_cols, int64_t max_idle) except -1:
+    """An empty pool, which keeps at most `max_idle` bytes of idle chunks. Raises MemoryError. Ownership:
+    caller, until pool_free.
+    """
     memset(<void*> pool, 0, sizeof(ChunkPool))
     pool.mutex = mutex_new()
     if pool.mutex == NULL:
         raise MemoryError
     pool.max_cols = max_cols
-    pool.max_free = max_free
+    pool.max_idle = max_idle
     return 0
+
+
+# A group of idle chunks is linked by `link`, the groups by `held_next` of each one's first chunk. That one
+# also says how many chunks the group has, in `n`, and the bytes of their blocks, in `first_serial`: a worker
+# that looked at each of them while it held the mutex would fetch lines of other cores for all to wait for.
+
+cdef inline int64_t group_bytes(const Chunk* first) noexcept nogil:
+    return first.first_serial + first.n * <int64_t> sizeof(Chunk)
 
 
 cdef inline int64_t first_block(const Chunk* c) noexcept nogil:
@@ -113,17 +123,25 @@ cdef void chunk_delete(Chunk* c, ChunkPool* pool) noexcept nogil:
     free(c.block)
 
 
-cdef void pool_free(ChunkPool* pool) noexcept nogil:
-    """Free every chunk in the free list. All workers must have been freed before."""
-    cdef Chunk* c = pool.free
+cdef void group_delete(Chunk* c, ChunkPool* pool) noexcept nogil:
     cdef Chunk* following
     while c != NULL:
         following = c.link
-        add_relaxed(&pool.bytes, first_block(c))              # statistic; no partner
         chunk_delete(c, pool)
         c = following
+
+
+cdef void pool_free(ChunkPool* pool) noexcept nogil:
+    """Free every idle chunk. All workers must have been freed before."""
+    cdef Chunk* c = pool.free
+    cdef Chunk* following
+    while c != NULL:
+        following = c.held_next
+        add_relaxed(&pool.bytes, c.first_serial)              # statistic; no partner
+        group_delete(c, pool)
+        c = following
     pool.free = NULL
-    pool.nfree = 0
+    pool.idle = 0
     if pool.mutex != NULL:
         mutex_delete(pool.mutex)
         pool.mutex = NULL
@@ -152,32 +170,21 @@ cdef void worker_free(Worker* w) noexcept nogil:
 
 
 cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil:
-    """A chunk from the shared free list (filling the worker's cache), else a new one; NULL: no memory."""
+    """A chunk from the newest idle group, whose others become the worker's cache, which is empty; else a new
+    one. NULL: no memory."""
     cdef Chunk* c = NULL
-    cdef Chunk* extra
     cdef void* block
-    cdef int32_t k = 0
     cdef int64_t size
-    cdef int64_t bytes = 0
     w.pool.mutex.lock()
     c = w.pool.free
     if c != NULL:
-        w.pool.free = c.link
-        w.pool.nfree -= 1
-        while k < CACHED_MAX // 2 and bytes < TAKEN_BYTES and w.pool.free != NULL:
-            extra = w.pool.free
-            w.pool.free = extra.link
-            w.pool.nfree -= 1
-            extra.link = w.cached
-            w.cached = extra
-            w.ncached += 1
-            k += 1
-            bytes += first_block(extra)
+        w.pool.free = c.held_next
+        w.pool.idle -= group_bytes(c)
     w.pool.mutex.unlock()
     if c != NULL:
-        bytes += first_block(c)
-        add_relaxed(&w.pool.bytes, bytes)                     # statistic; no partner
-    if c != NULL:
+        add_relaxed(&w.pool.bytes, c.first_serial)            # statistic; no partner
+        w.cached = c.link
+        w.ncached = c.n - 1
         return c
     size = <int64_t> sizeof(Chunk) + w.pool.max_cols * <int64_t> sizeof(Column)
     block = calloc(1, size + 64)
@@ -190,32 +197,31 @@ cdef Chunk* chunk_take_slow(Worker* w) noexcept nogil:
 
 
 cdef void chunk_return_slow(Worker* w) noexcept nogil:
-    """Give half of the worker's cache to the pool; past the pool's bound, to the allocator."""
+    """Give up to half of the worker's cache to the pool, as a group; past the pool's bound, to the
+    allocator."""
     cdef Chunk* head = w.cached
     cdef Chunk* tail = head
-    cdef Chunk* following
-    cdef int64_t bytes = first_block(head)
-    cdef int32_t given = w.ncached // 2
-    cdef int32_t _k
-    for _k in range(given - 1):
+    cdef int32_t n = 1
+    head.first_serial = first_block(head)
+    while n < w.ncached // 2 and head.first_serial < GROUP_BYTES:
         tail = tail.link
-        bytes += first_block(tail)
+        head.first_serial += first_block(tail)
+        n += 1
+    head.n = n
     w.cached = tail.link
-    w.ncached -= given
+    w.ncached -= n
     tail.link = NULL
+    add_relaxed(&w.pool.bytes, -head.first_serial)            # statistic; no partner
     w.pool.mutex.lock()
-    if w.pool.nfree < w.pool.max_free:
-        tail.link = w.pool.free
+    if w.pool.idle + group_bytes(head) <= w.pool.max_idle:
+        head.held_next = w.pool.free
         w.pool.free = head
-        w.pool.nfree += given
+        w.pool.idle += group_bytes(head)
         head = NULL
     w.pool.mutex.unlock()
-    if head == NULL:
-        add_relaxed(&w.pool.bytes, -bytes)                    # statistic; no partner
-    while head != NULL:
-        following = head.link
-        chunk_delete(head, w.pool)
-        head = following
+    if head != NULL:
+        add_relaxed(&w.pool.bytes, head.first_serial)         # chunk_delete takes it off again
+        group_delete(head, w.pool)
 
 
 cdef void chunk_release_held(Worker* w, Chunk* c) noexcept nogil:

@@ -323,14 +323,14 @@ def choosing(str heuristic, int32_t n, int64_t rounds):
         raise ValueError("1 to 64 operators")
     scheduler_init(&scheduler, HEURISTICS[heuristic], 1e5, 1e7, 65536.0, 1)
     for i in range(n):
-        stats_init(&ops[i], 8)
+        stats_init(&ops[i], 8, 8, 1)
     store_relaxed(&lock, 0)                                       # nobody else knows it
     with nogil:
         start = now_ns()
         for _r in range(rounds):
             exchange_acq_rel(&lock, 1)                            # timed; no partner
             if best >= 0:
-                stats_account(&ops[best], 90_000.0, 90, 80, 90)
+                stats_account(&ops[best], 90_000.0, 90, 80, 90, 1_000.0, 1)
                 ops[best].w -= 1
             for i in range(n):
                 ops[i].I = (_r + i) & 1023

@@ -101,7 +101,7 @@ cdef class NodeSimulation:
             op.kind = KINDS[given["kind"]]
             op.p = given["p"]
             op.releaser = -1
-            stats_init(&s.stats[i], given["M"])
+            stats_init(&s.stats[i], given["M"], workers, given["p"] if given["kind"] == "PS" else 1)
             op.slot_mask = power_of_two(depth if depth > 4 else 4) - 1
             op.next = 1
             line_init(&op.head_line)

@@ -171,6 +171,8 @@ cdef struct SimWorker:
     int64_t tuples_in
     int64_t tuples_out
     int64_t chunks
+    double kernel_ns       # of the slice's first chunk or part
+    int64_t kernel_rows
     int64_t run            # parts it may process
     int64_t done
     int32_t nrun           # chunks taken from the ingress in one hold

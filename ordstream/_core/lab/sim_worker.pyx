@@ -32,9 +32,13 @@ cdef double look(SimNode* s, int32_t w, double t) noexcept nogil:
     return t
 
 
-cdef void account_work(SimNode* s, SimWorker* me, SimOperator* op, double kernel, double ns) noexcept nogil:
+cdef void account_work(SimNode* s, SimWorker* me, SimOperator* op, double kernel, double ns,
+                       int64_t n) noexcept nogil:
     me.work += kernel
     op.worked += ns
+    if me.kernel_rows == 0:                           # as a slice times its first chunk or part
+        me.kernel_ns = kernel
+        me.kernel_rows = n
 
 
 # ---------------------------------------------------------------- phases
@@ -66,7 +70,8 @@ cdef void at_decision(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     cdef int64_t came
     cdef int best = -1
     if me.op >= 0:
-        stats_account(&s.stats[me.op], me.now - me.slice_start, me.tuples_in, me.tuples_out, me.chunks)
+        stats_account(&s.stats[me.op], me.now - me.slice_start, me.tuples_in, me.tuples_out, me.chunks,
+                      me.kernel_ns, me.kernel_rows)
         s.stats[me.op].w -= 1
         me.busy += me.now - me.slice_start
         if s.auto_rows and s.scheduler.decisions % ADAPT_EVERY == 0:
@@ -92,6 +97,7 @@ cdef void at_decision(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     me.tuples_in = 0
     me.tuples_out = 0
     me.chunks = 0
+    me.kernel_rows = 0
     me.phase = AT_SLICE
     if s.parked > 0 and anything_runnable(s, me.now):
         me.now += wake_one(s, me.now)
@@ -102,6 +108,7 @@ cdef void process(SimNode* s, int32_t id, SimWorker* me, SimOperator* op, int64_
     cdef SimChunk* c = &s.chunks[k]
     cdef double kernel = c.n * op.work * s.cost.slowdown
     cdef double ns = op.per_chunk + c.n * op.per_tuple + kernel if c.n else op.per_empty
+    cdef int64_t n = c.n
     me.chunks += 1
     me.tuples_in += c.n
     if c.maker != id:
@@ -110,7 +117,7 @@ cdef void process(SimNode* s, int32_t id, SimWorker* me, SimOperator* op, int64_
         c.n = outputs(op, c.n)
     me.tuples_out += c.n
     c.maker = id
-    account_work(s, me, op, kernel, ns)
+    account_work(s, me, op, kernel, ns, n)
     ns += prepare(s, me.op, c)
     me.now += ns
     if me.op == 0 and op.kind == SL:
@@ -302,7 +309,7 @@ cdef void at_part(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     me.chunk = item >> 16
     me.tuples_in += n
     me.chunks += 1
-    account_work(s, me, op, kernel, ns)
+    account_work(s, me, op, kernel, ns, n)
     me.now += ns
     me.expects = n == 1 and me.holding != 1
     me.phase = AT_PART_END
@@ -343,7 +350,7 @@ cdef void at_part_end(SimNode* s, int32_t id, SimWorker* me) noexcept nogil:
     c.n = outputs(op, c.n)
     c.maker = id
     me.tuples_out += c.n
-    account_work(s, me, op, 0.0, ns)
+    account_work(s, me, op, 0.0, ns, 0)
     me.now += ns + prepare(s, me.op, c)
     if not me.holding:
         send_one(me, c.ticket, me.chunk, AT_PART_END)         # part_over then

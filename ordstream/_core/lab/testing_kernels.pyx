@@ -159,7 +159,7 @@ cdef class KernelRun:
         self.rows = []
         self.failure = None
         self.states = []
-        pool_init(&self.pool, 128, 256)
+        pool_init(&self.pool, 128, 1 << 20)
         worker_init(&self.worker, &self.pool, 0)
         self.keys = KeySpecOwner(key, owner.input_layout.types) if key else None
         if owner.kernel.kind != SL:
@@ -456,7 +456,7 @@ cdef class MapRun:
     def __init__(self, types):
         self.layout = LayoutOwner(types, [-1] * len(types))
         self.keys = KeySpecOwner(range(len(types)), types)
-        pool_init(&self.pool, 128, 16)
+        pool_init(&self.pool, 128, 1 << 20)
         worker_init(&self.worker, &self.pool, 0)
         if keyed_init(&self.state, &self.keys.spec, 8, &self.pool) != 0:
             raise MemoryError

@@ -35,7 +35,7 @@ cdef class PyKernel:
         self.owner = owner
         self.stage = stage
         self.k = &owner.kernel
-        pool_init(&self.pool, columns, 1024)
+        pool_init(&self.pool, columns, 1 << 20)
         worker_init(&self.worker, &self.pool, 0)
         self.key_spec = KeySpecOwner(stage.key, owner.input_layout.types)
         if self.k.kind != SL:
@@ -304,7 +304,7 @@ def read_rows(schema, batch, storage=False, select=None):
     cdef int32_t i, j
     from ordstream._core.ground.chunk import layout_of
     cdef LayoutOwner layout = layout_of(schema)
-    pool_init(&pool, <int32_t> len(schema), 4)
+    pool_init(&pool, <int32_t> len(schema), 1 << 20)
     worker_init(&w, &pool, 0)
     c = chunk_new(&w)
     chunk_reserve(&w, c, &layout.layout, <int32_t> len(batch) + 1)
@@ -333,7 +333,7 @@ def write_rows(schema, rows):
     from ordstream._core.ground.chunk import layout_of
     cdef LayoutOwner layout = layout_of(schema)
     cdef RowWriter writer = RowWriter(schema)
-    pool_init(&pool, <int32_t> len(schema), 4)
+    pool_init(&pool, <int32_t> len(schema), 1 << 20)
     worker_init(&w, &pool, 0)
     c = chunk_new(&w)
     error = None

@@ -283,6 +283,35 @@ def test_budget(cost: float, slice_us: float, budget: int) -> None:
     assert scheduler.choose(0, [1], [0])[1] == pytest.approx(budget, rel=0.02)
 
 
+def settled(workers: int, buckets: int, row_ns: float, part_ns: float) -> int:
+    """The chunk size that comes of itself where a partitioned operator pays `part_ns` for each part of a
+    chunk, beside `row_ns` for each row; from the smallest on.
+    """
+    scheduler: Any = PySchedulerDoor("ct", [buckets], workers=workers, buckets=[buckets])
+    rows = 64
+    for _ in range(300):
+        parts = min(rows, buckets)
+        kernel = row_ns * rows / parts, max(1, rows // parts)
+        scheduler.account(0, 10 * (rows * row_ns + parts * part_ns), 10 * rows, 10 * rows, 10, kernel)
+        rows = scheduler.chunk_rows(100e3, 64, 4096)
+    return rows
+
+
+@pytest.mark.parametrize(("workers", "buckets"), [(2, 4), (16, 32), (16, 64), (64, 128)])
+@pytest.mark.parametrize("part_ns", [100.0, 2_000.0, 20_000.0])
+def test_what_a_part_costs_does_not_make_chunks_small(workers: int, buckets: int, part_ns: float) -> None:
+    """If it did, parts would be smaller still, and a row dearer: the smallest chunk would be left, and of 16
+    workers less than of one (so it was: Q2 took nine times as long on 16 cores as on 6).
+    """
+    assert settled(workers, buckets, 50.0, part_ns) >= 1_900
+    # some 50 us of work for each worker that has a part of it
+    assert settled(workers, buckets, 2_000.0, part_ns) == pytest.approx(max(64, 25 * workers), rel=0.1)
+
+
+def test_one_worker_works_on_a_chunk_of_a_stateful_operator() -> None:
+    assert settled(16, 1, 200.0, 0.0) == pytest.approx(500, rel=0.05)
+
+
 def test_old_costs_fade() -> None:
     scheduler = door("ct", 1)
     scheduler.account(0, 1e9, 1_000_000, 0)
