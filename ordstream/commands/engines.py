@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import json
 import re
@@ -187,11 +188,25 @@ def _rows(batches: Any) -> Rows:
 
 
 def _has_duckdb() -> bool:
-    try:
-        import duckdb  # noqa: F401, whether it is there
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("duckdb") is not None
+
+
+def check_installed(engine: str, verify: bool) -> None:
+    """Raise ImportError, before anything is read or generated, where what a run needs is not installed.
+
+    Parameters
+    ----------
+    engine : str
+        "node", "spark" or "sql".
+    verify : bool
+        The batch answer is asked for, too.
+    """
+    if importlib.util.find_spec("pyspark") is not None:
+        return
+    if engine == "spark":
+        raise ImportError("this runs in Spark, which needs PySpark: pip install 'ordstream[spark]'")
+    if (engine == "sql" or verify) and not _has_duckdb():
+        raise ImportError("the batch answer needs DuckDB or PySpark: pip install duckdb")
 
 
 def _with_spark(

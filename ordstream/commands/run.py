@@ -15,6 +15,7 @@ from ordstream.commands.engines import (
     Outcome,
     Rows,
     by_sql,
+    check_installed,
     check_writable,
     on_node,
     on_spark,
@@ -144,6 +145,7 @@ def _count(text: str) -> int:
 
 
 def _demo(chosen: argparse.Namespace) -> int:
+    check_installed("spark", verify=False)
     if chosen.stream:
         from ordstream.commands.stream_demo import run
 
@@ -160,6 +162,7 @@ def _run(chosen: argparse.Namespace) -> int:
         raise ValueError(f"{chosen.query} is not a query; there is {', '.join(QUERIES)}")
     query = QUERIES[chosen.query]
     parameters = read_parameters(query.name, query.profiles[chosen.profile], chosen.param)
+    check_installed(chosen.engine, chosen.verify)
     if chosen.engine == "sql" and chosen.nodes is not None:
         raise ValueError("--nodes is for the engines node and spark")
     if chosen.json is not None:

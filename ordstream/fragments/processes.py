@@ -11,15 +11,19 @@ The output, order and errors are those of a run in one process (`ordstream.fragm
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import multiprocessing
 import pickle
 import signal
 import socket
+import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import process as processes
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -40,6 +44,24 @@ MEMORY_ADVICE = "If it was killed for memory, use fewer processes"
 # How long a process may take to end, or to leave a run, when it was told to.
 JOIN_S = 2.0
 LEAVE_S = 30.0
+
+
+@contextlib.contextmanager
+def without_lost_script() -> Iterator[None]:
+    """Processes that are spawned inside don't look for the main script where it is no file: read from the
+    standard input, or gone since. They would end at once; what they need of it comes by value.
+    """
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    # where multiprocessing looks: from the folder that the interpreter began in
+    if path is None or (Path(processes.ORIGINAL_DIR or ".") / path).exists():
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = path
 
 
 class Processes:
@@ -71,7 +93,7 @@ class Processes:
             for k in range(n):
                 ours, theirs = socket.socketpair()
                 sockets.append(ours)
-                with theirs, kept_from_children():
+                with theirs, kept_from_children(), without_lost_script():
                     process = context.Process(
                         target=serve, args=(theirs, k, n - 1), name=f"ordstream-node-{k}", daemon=True
                     )

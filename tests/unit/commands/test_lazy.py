@@ -133,3 +133,51 @@ def test_while_a_command_is_imported_ctrl_c_leaves_at_once(monkeypatch: pytest.M
     cli.Command(module="run", function="add_run").fill()
     assert seen == [ctrl_c.LEAVES, ctrl_c.LEAVES]
     assert ctrl_c._answer is ctrl_c.RAISES
+
+
+WITHOUT_SPARK = """
+import importlib.util, sys
+sys.modules["pyspark"] = sys.modules["duckdb"] = None
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name in ("pyspark", "duckdb") else real(name)
+from ordstream.commands.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def without_spark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line as `pip install ordstream` leaves it: neither PySpark nor DuckDB."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK, *arguments], capture_output=True, text=True, env=ENVIRONMENT
+    )
+
+
+def test_what_runs_without_spark(tmp_path: Path) -> None:
+    folder = str(tmp_path / "rows")
+    made = without_spark("generate", "--rows", "2000", "--out", folder)
+    assert made.returncode == 0, made.stderr
+    ran = without_spark("run", "q2", "--data", folder)
+    assert ran.returncode == 0, ran.stderr
+    assert "sessions" in ran.stdout
+    listed = without_spark("bench", "--help")
+    assert listed.returncode == 0, listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("demo",), "pip install 'ordstream[spark]'"),
+        (("demo", "--stream"), "pip install 'ordstream[spark]'"),
+        (("run", "q2", "--data", "nowhere", "--engine", "spark"), "pip install 'ordstream[spark]'"),
+        (("run", "q2", "--data", "nowhere", "--engine", "sql"), "pip install duckdb"),
+        (("run", "q2", "--data", "nowhere", "--verify"), "pip install duckdb"),
+        (("epochs", "nowhere"), "pip install 'ordstream[spark]'"),
+    ],
+)
+def test_what_needs_spark_says_so_at_once(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    """Before rows are generated, or a folder is looked for: one line, exit status 2."""
+    ended = without_spark(*arguments)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
+    assert said in ended.stderr
