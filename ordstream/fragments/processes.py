@@ -54,7 +54,7 @@ def without_lost_script() -> Iterator[None]:
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     # where multiprocessing looks: from the folder that the interpreter began in
-    if path is None or (Path(processes.ORIGINAL_DIR or ".") / path).exists():
+    if path is None or (Path(getattr(processes, "ORIGINAL_DIR", None) or ".") / path).exists():
         yield
         return
     del main.__file__
