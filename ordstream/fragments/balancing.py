@@ -2,7 +2,8 @@
 moves into the order (`ordstream.balance.mixed`).
 
 After every so many tuples a marker has all nodes report. The controller of a fragment decides from the
-reports of all its nodes. Its move is carried out in steps of a bounded number of keys and bytes of state,
+reports of all its nodes: in a thread of its own (`wake`), since rows go through the caller meanwhile. Its
+move is carried out in steps of a bounded number of keys and bytes of state,
 one at a time: each is put into the order behind the last tuple that was given out, as a table of its own,
 and the next one begins when every node has told that it is done. So what a row waits for does not grow with
 the plan. Behind the last step the controller's table is in force.
@@ -10,6 +11,7 @@ the plan. Behind the last step the controller's table is in force.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.balance.keys import Words, key_words
-from ordstream.balance.mixed.controller import Controller, Move
+from ordstream.balance.mixed.controller import Controller, Move, go_on
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats
@@ -42,6 +44,9 @@ BLOCK_ROWS = 4_096
 #: Keys and bytes of state of one step of a move; a key that alone has more is a step.
 STEP_KEYS = 512
 STEP_BYTES = 256 << 10
+
+#: A thread that decides leaves the interpreter to others for so long, each ms or so.
+GIVE_WAY_S = 5e-5
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,9 @@ class Balancing:
     ----------
     tell : callable
         Tells every node of a `Shift`, or of the tag at which a node failed.
+    wake : callable or None
+        Called by a thread that has decided, to have `wants_move` asked. None: decisions are made at once,
+        where the last report is heard.
     figures : list of MoveFigures
     """
 
@@ -137,6 +145,10 @@ class Balancing:
         self._times: dict[int, dict[int, float]] = {k: {} for k in self._controllers}
         self._decided: _UnderWay | None = None
         self._undecided: list[int] = []  # fragments that were not asked since their nodes reported
+        self.wake: Callable[[], None] | None = None
+        self._thinking: threading.Thread | None = None  # has the controllers meanwhile
+        self._settling = threading.Lock()
+        self._thought: list[_UnderWay | BaseException | None] = []  # by that thread: at most one
         self.tell: Callable[[Shift | bytes], None] = lambda what: None
         self._failed = False
         self.figures: list[MoveFigures] = []
@@ -145,7 +157,7 @@ class Balancing:
 
     def wants_report(self, serial: int) -> bool:
         """A marker that has nodes report belongs behind this tuple."""
-        return serial >= self._next and not self._waits_for
+        return serial >= self._next and not self._waits_for and self._has_thought()
 
     def asked(self, number: int, serial: int) -> None:
         """The marker is there."""
@@ -154,6 +166,7 @@ class Balancing:
 
     def wants_move(self) -> bool:
         """A move was decided that is not in the order yet."""
+        self._has_thought()
         return self._decided is not None and self._decided.shift is None and not self._failed
 
     @property
@@ -200,6 +213,11 @@ class Balancing:
             tables[decided.fragment] = decided.now if decided.shift is None else decided.steps[0]
         return {self._named[k]: table.to_bytes() for k, table in tables.items() if k in self._named}
 
+    def end(self) -> None:
+        """The run is over: nothing decides any more when this returns, and no error of it counts."""
+        if (thinking := self._thinking) is not None:
+            thinking.join()
+
     # ---------------------------------------------------------------------------------------- a move
 
     def abandon(self, tag: bytes) -> None:
@@ -223,30 +241,80 @@ class Balancing:
             self._all_reported()
 
     def _all_reported(self) -> None:
-        for fragment, controller in self._controllers.items():
-            told = self._reports.pop(fragment, [])
+        told, self._reports = self._reports, {}
+        # first those that another one's move kept from it
+        self._undecided += [one for one in self._controllers if one not in self._undecided]
+        self._think(told)
+
+    def _think(self, told: Mapping[int, list[tuple[Report, Floats]]]) -> None:
+        """Take reports in, and decide, where no move is under way."""
+        self._has_thought(wait=True)
+        decides = self._decided is None
+        between = _give_way if self.wake is not None else go_on
+
+        def thinking() -> None:
+            try:
+                self._take_in(told, between)
+                self._thought.append(self._next_move(between) if decides else None)
+            except BaseException as error:
+                self._thought.append(error)
+
+        wake = self.wake
+        if wake is None:
+            thinking()
+            self._settle()
+            return
+
+        def apart() -> None:
+            thinking()
+            wake()
+
+        self._thinking = threading.Thread(target=apart, name="ordstream-balance", daemon=True)
+        self._thinking.start()
+
+    def _has_thought(self, *, wait: bool = False) -> bool:
+        """Whether the controllers are this thread's; what was decided is known then."""
+        with self._settling:  # a move may be cancelled from any thread
+            if self._thinking is not None:
+                if not wait and not self._thought:
+                    return False
+                self._thinking.join()
+                self._thinking = None
+                self._settle()
+        return True
+
+    def _settle(self) -> None:
+        found = self._thought.pop()
+        if isinstance(found, BaseException):
+            raise found
+        if found is not None:
+            self._decided = found
+
+    def _take_in(self, told: Mapping[int, list[tuple[Report, Floats]]], between: Callable[[], None]) -> None:
+        for fragment, of in told.items():
+            controller = self._controllers[fragment]
             reports, self._times[fragment] = costed(
-                [report for report, _ in told], [times for _, times in told], self._times[fragment]
+                [report for report, _ in of], [times for _, times in of], self._times[fragment]
             )
             for report in reports:
                 controller.report(report)
-        # first those that another one's move kept from it
-        self._undecided += [one for one in self._controllers if one not in self._undecided]
-        self._decide()
+            between()
 
-    def _decide(self) -> None:
-        """Ask fragments for a move in turn, until one has one; where none is under way."""
-        while self._undecided and self._decided is None:
+    def _next_move(self, between: Callable[[], None]) -> _UnderWay | None:
+        """Ask fragments for a move in turn, until one has one."""
+        while self._undecided:
             fragment = self._undecided.pop(0)
             controller = self._controllers[fragment]
+            controller.between = between
             move = controller.decide()
+            between()
             if move is None:
                 continue
             steps = steps_between(move.before, move.after, sizes_of(controller))
             if steps:
-                self._decided = _UnderWay(fragment, move, move.before, steps)
-            else:
-                controller.commit(move)
+                return _UnderWay(fragment, move, move.before, steps)
+            controller.commit(move)
+        return None
 
     def _moved(self, said: Moved) -> None:
         under_way = self._decided
@@ -261,6 +329,7 @@ class Balancing:
             self._step_done(under_way)
 
     def _step_done(self, under_way: _UnderWay) -> None:
+        self._has_thought(wait=True)
         move, controller = under_way.move, self._controllers[under_way.fragment]
         under_way.now, under_way.shift, under_way.done = under_way.steps.pop(0), None, 0
         under_way.steps_done += 1
@@ -272,7 +341,7 @@ class Balancing:
         self._decided = None
         if under_way.back:
             controller.cancel(move)
-            self._decide()
+            self._think({})
             return
         controller.commit(move)
         self.figures.append(
@@ -290,7 +359,7 @@ class Balancing:
                 move.theta_after,
             )
         )
-        self._decide()
+        self._think({})
 
     # ---------------------------------------------------------------------------------------- from outside
 
@@ -301,6 +370,7 @@ class Balancing:
         Before it is in the order nothing happens at all. Behind, keys that went come back by a move of
         their own, as soon as they are all there.
         """
+        self._has_thought(wait=True)
         decided = self._decided
         if decided is None or decided.back:
             return False
@@ -314,6 +384,11 @@ class Balancing:
             controller = self._controllers[decided.fragment]
             decided.steps = steps_between(decided.now, decided.move.before, sizes_of(controller))
         return True
+
+
+def _give_way() -> None:
+    """Let a thread that rows go through have the interpreter, which else waits 5 ms for it each time."""
+    time.sleep(GIVE_WAY_S)
 
 
 def sizes_of(controller: Controller) -> Callable[[Words], Floats]:

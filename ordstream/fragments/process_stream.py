@@ -168,7 +168,7 @@ class ProcessStream(Reader):
                 pool.mesh.post(node, STATE, fragment, pool.run + 1, frame(0, name, rows))
         endpoint = Endpoint(topology, pool.mesh, CALLER, pool.begin(work, hear))
         if self._balancing is not None:
-            self._balancing.tell = weakly(self._tell_shift)
+            self._balancing.tell, self._balancing.wake = weakly(self._tell_shift), pool.mesh.wake
         blocks = blocks_of(self._plan, topology, self._data, marking, self._block_rows, pool.mesh.wake)
         last, first = topology.last_edge, topology.first
         driver = Driver(
@@ -393,6 +393,8 @@ class ProcessStream(Reader):
             self._marking.snapshots.end()
             self._marking.wake = lambda: None
         self._figures_of_the_middle()
+        if self._balancing is not None:
+            self._balancing.end()
         if self._pool is not None and self._shared is None:
             self._pool.close()
         elif self._pool is not None:

@@ -19,7 +19,7 @@ A decision is a function of the reports and of the calls before it: no clock, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,6 +97,10 @@ class Move:
         )
 
 
+def go_on() -> None:
+    """Nobody waits."""
+
+
 class Controller:
     """Decides which keys move, from the nodes' reports. One caller.
 
@@ -120,6 +124,8 @@ class Controller:
         Word of the key that kept the last plan from its bound.
     most : int or None
         Keys that are known by name, beside those in the table; None: all.
+    between : callable
+        Called now and then while it decides, from between two steps: others can have the interpreter there.
     """
 
     def __init__(self, policy: Mixed, instances: int | Sequence[int], most: int | None = None) -> None:
@@ -130,6 +136,7 @@ class Controller:
         self.why = "no report yet"
         self.limiting: int | None = None
         self.evidence = Evidence(needed(policy.theta, self.assignment.instances))
+        self.between: Callable[[], None] = go_on
         self._issued = 0  # versions given so far
         self._last: dict[int, int] = {}  # node: its last interval
         self._waiting: list[Report] = []  # of the interval that is being collected
@@ -168,6 +175,7 @@ class Controller:
     def decide(self) -> Move | None:
         """At the end of an interval, when its reports are in: what is to move now, None: nothing (`why`)."""
         self._collect()
+        self.between()
         evidence, policy = self.evidence, self.policy
         if self.pending is not None:
             return self._nothing(f"the move to version {self.pending.version} is under way")
@@ -175,6 +183,7 @@ class Controller:
             seen = min(evidence.total, evidence.fresh)
             return self._nothing(f"{seen:,.0f} tuples of the {evidence.least:,} that a plan needs")
         keys, given = self._statistics(self.assignment)
+        self.between()
         loads = given.loads()
         _, rest = self._rest(self.assignment)
         noise = CHANCE * evidence.deviations(self._placed(given, evidence.keys), given.instances, rest)
@@ -183,12 +192,13 @@ class Controller:
         if not (loads - limit > noise).any():
             return self._nothing(f"balanced: theta {overload(loads):.3f}")
         plan = self._plan(given)
+        self.between()
         if plan.limiting is not None:
             self.limiting = int(keys[plan.limiting])
         gain = float(loads.max() - plan.loads.max())
         if not plan.moved.any() or gain <= float(noise[int(np.argmax(loads))]):
             return self._nothing(f"theta {overload(loads):.3f}: no plan takes off more than chance does")
-        return self._propose(self.assignment.after(keys, plan), self.assignment)
+        return self._propose(self.assignment.after(keys, plan), self.assignment, (keys, given))
 
     def resize(self, instances: int | Sequence[int]) -> Move | None:
         """Nodes come or go: the keys that the ring moves, and in the same move those of a plan, if one is
@@ -319,13 +329,17 @@ class Controller:
         self.why = why
         return None
 
-    def _propose(self, after: Assignment, on: Assignment) -> Move | None:
-        """`on`: the table in force, on the ring that is to be."""
-        keys, before = self._statistics(self.assignment)
+    def _propose(
+        self, after: Assignment, on: Assignment, known: tuple[Words, Statistics] | None = None
+    ) -> Move | None:
+        """`on`: the table in force, on the ring that is to be; `known`: its `_statistics`."""
+        keys, before = known or self._statistics(self.assignment)
+        self.between()
         source, between, to = (one.route_words(keys) for one in (self.assignment, on, after))
         moved = np.flatnonzero(source != to)
         moved = moved[np.argsort(keys[moved], kind="stable")]
         self._issued += 1
+        self.between()
         _, then = self._statistics(after)
         self.pending = Move(
             version=self._issued,
