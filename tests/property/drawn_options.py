@@ -11,7 +11,7 @@ from property.drawn_expressions import named
 
 import ordstream as od
 
-WORKERS = (0, 1, 2, 4, "auto")
+WORKERS = (0, 1, 2, 4, 17, "auto")
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
 PARTITIONINGS = ("hybrid", "partitioned", "shared")
 REORDERS = ("nonblocking", "lock")
