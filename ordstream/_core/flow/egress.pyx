@@ -478,6 +478,10 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                 # no need to admit what will not be delivered; no partner
                 store_relaxed(&e.ingress.stop, 1)
         else:
+            if c.kind == FAILURE and c.failed_operator >= 0:
+                # The rows in front may be a part of a unit whose end, which tells how far it is, never comes.
+                emitted = max(max(emitted, c.last_serial - 1),
+                              load_relaxed(&e.ingress.emitted_serial))    # own value
             if c.kind != TIME and (c.kind != SNAPSHOT or e.shows_markers):
                 tell_progress(e, emitted, 0)              # before the reader sees what is published now
             if c.kind == FAILURE:

@@ -17,6 +17,7 @@ from unit.operators.test_window import SCHEMA, per_key, rows
 import ordstream as od
 from ordstream.errors import OperatorError
 from ordstream.fragments.fragmenting import fragments_of
+from ordstream.ground.ordertags import OrderTag
 from ordstream.testing import run_serial
 
 WAYS = (
@@ -252,3 +253,33 @@ def test_over_processes():
     with pytest.raises(od.PlanError, match="front has one state for all rows"):
         fragments_of(inside.plan)
     assert "front has one state for all rows" in inside.explain(processes=2)
+
+
+@pytest.mark.parametrize(("wrong", "through"), [(1, (5, -1)), (9, (8, -1)), (4, (6, 0))])
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in front of the window", "on another branch"])
+def test_a_failing_row_among_marks_is_the_commit_point(wrong, through, elsewhere):
+    """What a `reorder` gives for one chunk comes in pieces between its marks; behind a failure the last one,
+    which says how far all of them are, is not written.
+    """
+    times = [1, 2, 3, 4, 5, 9, 9, 9, 20, 20] if wrong == 4 else [1, 1, 1, 1, 1, 9, 9, 9, 20, 20]
+    data, front = pa.table({"a": times}), od.Pipeline(pa.schema([("a", pa.int64())]))
+    front = front.reorder("a", slack=3, late="drop", name="front")
+    failing = {"b": od.col("a") // (od.col("a") - wrong)}
+    if elsewhere:
+        rare, rest = front.branch(od.col("a") > 100)
+        outputs = {"w": counted(rare), "rest": rest.with_columns(**failing).filter(od.col("b") == 77)}
+    else:
+        outputs = {"w": counted(front.with_columns(**failing))}
+    expected = run_serial(front, data, outputs=outputs)
+    for way in WAYS:
+        stream = front.stream(data, outputs=outputs, **way)
+        with pytest.raises(OperatorError) as error:
+            drain(stream, {name: [] for name in outputs})
+        assert error.value.serial == expected.error.serial
+        assert stream.report.emitted_through == expected.emitted_through, way
+    if not elsewhere:
+        assert expected.emitted_through == OrderTag(*through)
+
+
+def counted(source):
+    return source.window(od.tumbling(2), time="a").aggregate(n=od.count())
