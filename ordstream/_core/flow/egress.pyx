@@ -479,7 +479,7 @@ cdef bint egress_deliver(Egress* e, Worker* w, Chunk* unit) noexcept nogil:
                 store_relaxed(&e.ingress.stop, 1)
         else:
             if c.kind == FAILURE and c.failed_operator >= 0:
-                # The rows in front may be a part of a unit whose end, which tells how far it is, never comes.
+                # The rows in front may be a part of a unit whose end, which tells how far it is, won't come.
                 emitted = max(max(emitted, c.last_serial - 1),
                               load_relaxed(&e.ingress.emitted_serial))    # own value
             if c.kind != TIME and (c.kind != SNAPSHOT or e.shows_markers):
