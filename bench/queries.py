@@ -215,7 +215,7 @@ def alone(query: str, name: str, rows: int) -> dict[str, Any]:
 
 
 def _python_path() -> str:
-    return os.pathsep.join([str(ROOT), str(ROOT / "bench"), os.environ.get("PYTHONPATH", "")])
+    return os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "bench"), os.environ.get("PYTHONPATH")]))
 
 
 def run_alone(query: str, name: str, rows: int) -> None:
