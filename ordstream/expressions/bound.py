@@ -41,6 +41,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from ordstream.expressions.fields import field_value
 from ordstream.ground.types import (
     INT64_MAX,
     INT64_MIN,
@@ -53,6 +54,11 @@ from ordstream.ground.types import (
 
 #: Classes a value on the stack can have.
 VM_TYPES = ("i64", "f64", "bool", "view", "i128")
+
+#: Instructions that load a column, whose index is their first operand.
+LOADS = frozenset(
+    ("len_list", "len_packed", *(f"{load}_{vm}" for load in ("col", "field") for vm in VM_TYPES))
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +91,7 @@ class BoundExpr:
 
     def columns(self) -> tuple[int, ...]:
         """Indexes of the input columns that the program reads, ascending."""
-        loads = ("len_list", *(f"col_{vm}" for vm in VM_TYPES))
-        return tuple(sorted({instruction[1] for instruction in self.code if instruction[0] in loads}))
+        return tuple(sorted({instruction[1] for instruction in self.code if instruction[0] in LOADS}))
 
     def tests_nulls_only(self) -> bool:
         """Whether all that is asked of a column of the input is whether it is null. Such a
@@ -135,7 +140,9 @@ def evaluate_row(program: BoundExpr, row: Sequence[Any]) -> Any:
             stack.append(value if tested else _load(name, value))
         elif name.startswith("lit_"):
             stack.append(None if name == "lit_null" else operands[0])
-        elif name == "len_list":
+        elif name.startswith("field_"):
+            stack.append(field_value(row, tuple(operands)))
+        elif name in ("len_list", "len_packed"):
             items = row[operands[0]]
             stack.append(None if items is None else len(items))
         elif name in _NULL_AWARE:

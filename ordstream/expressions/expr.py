@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import SchemaError
+from ordstream.expressions.fields import Structs
 from ordstream.expressions.namespaces import Strings, Times
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
@@ -246,6 +247,11 @@ class Expr:
     def dt(self) -> Times:
         """Functions of dates and times: `od.col("ts").dt.truncate("15m")`."""
         return Times(self, Apply)
+
+    @property
+    def struct(self) -> Structs:
+        """Fields of structs: `od.col("address").struct.field("city")`."""
+        return Structs(self, Apply)
 
     def alias(self, name: builtins.str) -> Expr:
         """The same expression under an output name (for names that are no Python keywords arguments)."""

@@ -16,7 +16,9 @@ from ordstream.expressions.bound import VM_TYPES, BoundExpr
 from ordstream.expressions.calls import CALLS, lower_call
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
+from ordstream.expressions.fields import field_instruction, path_of
 from ordstream.expressions.lowered import Code, Lowered
+from ordstream.ground.packed_types import is_packed, is_packed_list
 from ordstream.ground.types import (
     column_index,
     is_binary,
@@ -227,7 +229,11 @@ class _Lowering:
 
     def null_test(self, expr: Apply) -> Lowered:
         argument = expr.arguments[0]
-        a = self.length(expr) if self.is_list_column(argument) else self.operands(expr)[0]
+        if isinstance(argument, Column) and is_packed(self.column_type(argument)):
+            # the values are not looked at
+            a = Lowered((("col_view", column_index(self.schema, argument.name, self.where)),), "view", None)
+        else:
+            a = self.length(expr) if self.is_list_column(argument) else self.operands(expr)[0]
         return Lowered((*a.code, (f"{expr.function}_{a.vm}",)), "bool", pa.bool_())
 
     def choice(self, expr: Apply) -> Lowered:
@@ -273,15 +279,32 @@ class _Lowering:
         return Lowered(code, "bool", pa.bool_())
 
     def is_list_column(self, expr: Expr) -> bool:
-        return isinstance(expr, Column) and is_list(
-            self.schema.field(column_index(self.schema, expr.name, self.where)).type
-        )
+        type_ = self.column_type(expr)
+        return type_ is not None and (is_list(type_) or is_packed_list(type_))
+
+    def column_type(self, expr: Expr) -> pa.DataType | None:
+        """Of an expression that is a column alone."""
+        if not isinstance(expr, Column):
+            return None
+        return self.schema.field(column_index(self.schema, expr.name, self.where)).type
+
+    def field(self, expr: Apply) -> Lowered:
+        start, names = path_of(expr)
+        if not isinstance(start, Column):
+            raise self.error(f"struct.field is for columns and their fields, not for {start!r}")
+        index = column_index(self.schema, start.name, self.where)
+        try:
+            instruction, vm, type_ = field_instruction(index, self.schema.field(index), names)
+        except SchemaError as error:
+            raise self.error(str(error)) from None
+        return Lowered((instruction,), vm, computed_type(type_))
 
     def length(self, expr: Apply) -> Lowered:
         argument = expr.arguments[0]
         if isinstance(argument, Column) and self.is_list_column(argument):
             index = column_index(self.schema, argument.name, self.where)
-            return Lowered((("len_list", index),), "i64", pa.int64())
+            name = "len_packed" if is_packed(self.schema.field(index).type) else "len_list"
+            return Lowered(((name, index),), "i64", pa.int64())
         (a,) = self.operands(expr)
         if a.vm != "view":
             raise self.error(f"length() is for lists, strings and binaries, got {a.arrow} in {expr!r}")
@@ -357,6 +380,7 @@ _FAMILIES: dict[str, Callable[[_Lowering, Apply], Lowered]] = {
     "isin": _Lowering.membership,
     "length": _Lowering.length,
     "lookup": _Lowering.lookup,
+    "struct.field": _Lowering.field,
     "cast": _Lowering.cast,
     **dict.fromkeys(CALLS, _Lowering.call),
 }

@@ -101,7 +101,7 @@ def state_schema(fields: Any, where: str, *, lists: bool = True) -> pa.Schema:
     SchemaError
         A field of a decimal or unsupported type, or a list where there can be none.
     """
-    schema = pipeline_schema(fields, where, text_lists=True)
+    schema = pipeline_schema(fields, where)
     for field in schema:
         if is_list(field.type) and not lists:
             raise SchemaError(

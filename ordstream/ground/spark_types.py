@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
+from ordstream.ground.depth import DEEPEST
 
 CARRIED = (
-    "a pipeline carries numbers, decimals, booleans, texts, bytes, dates, times, and arrays of these but "
-    "texts, bytes and decimals"
+    "a pipeline carries all types of Spark's but variants, intervals of months, geometries, geographies and "
+    f"structs with two fields of one name, to {DEEPEST} levels"
 )
+
+_TEXT = "write it as text (F.to_json('{name}'))"
+_NUMBER = "write it as a number (F.col('{name}').cast('int'))"
+# What to do with a column of a type that does not pass.
+_INSTEAD = {
+    "variant": _TEXT,
+    "interval": "write it as text (F.col('{name}').cast('string'))",
+    "yearmonthinterval": _NUMBER,
+    "geometry": "write it as bytes (F.st_asbinary('{name}'))",
+    "geography": "write it as bytes (F.st_asbinary('{name}'))",
+}
 
 
 def is_sparks(given: Any) -> bool:
@@ -57,36 +69,134 @@ def arrow_field(field: Any, zone: str) -> pa.Field:
         No pipeline carries it.
     """
     from pyspark.sql.pandas.types import to_arrow_type
-    from pyspark.sql.types import CharType, StringType, VarcharType
 
-    given = StringType() if isinstance(field.dataType, CharType | VarcharType) else field.dataType
+    if _not_carried(field) is not None:
+        raise SchemaError(not_carried(field))
     try:
-        kind = to_arrow_type(given, timezone=zone)
+        kind = to_arrow_type(_bare(field.dataType), timezone=zone)
     except Exception as error:  # PySpark raises several kinds of its own
         raise SchemaError(not_carried(field)) from error
-    element = kind.value_type if pat.is_list(kind) else kind
-    if pat.is_nested(element) or pat.is_null(element) or (kind is not element and not _in_lists(element)):
-        raise SchemaError(not_carried(field))
-    return pa.field(field.name, kind, field.nullable)
+    return pa.field(field.name, kind, field.nullable or _has_no_type(field.dataType))
 
 
 def not_carried(field: Any) -> str:
-    """What to say of a column that no pipeline carries: what it is, and what to do."""
-    name, kind = field.name, field.dataType.typeName()
-    take_apart = {
-        "struct": f"; take it apart (df.select('*', '{name}.*')) or",
-        "array": f"; take it apart (F.explode('{name}')), write it as text (F.to_json('{name}')) or",
-        "map": f"; take it apart (F.explode('{name}')), write it as text (F.to_json('{name}')) or",
-        "void": f"; give it a type (F.col('{name}').cast('string')) or",
-    }.get(kind, ";")
+    """What to say of a column that no pipeline carries: what it is, and what to do.
+
+    Parameters
+    ----------
+    field : pyspark.sql.types.StructField
+
+    Returns
+    -------
+    str
+    """
+    name, found = field.name, _not_carried(field)
+    what, kind = ("", field.dataType) if found is None else found
+    instead = ""
+    if kind is field.dataType:
+        instead = _INSTEAD.get(_kind_name(kind), "").format(name=name)
+    elif _is_struct(field.dataType):
+        instead = f"take it apart (df.select('*', '{name}.*'))"
     return (
-        f"column {name!r} is {field.dataType.simpleString():.80} in Spark, and {CARRIED}{take_apart} leave "
-        f"it out (df.drop('{name}'))"
+        f"column {name!r} is {field.dataType.simpleString():.80} in Spark{what}; {CARRIED}: "
+        f"{instead}{' or ' if instead else ''}leave it out (df.drop('{name}'))"
     )
 
 
-def _in_lists(element: pa.DataType) -> bool:
-    return bool(pat.is_primitive(element) and not pat.is_decimal(element))
+def _is_struct(kind: Any) -> bool:
+    return bool(kind.typeName() == "struct")
+
+
+def _not_carried(field: Any) -> tuple[str, Any] | None:
+    """Of a column the part that does not pass: what to say of it, and its type; None: all of it passes."""
+    kind = field.dataType
+    for depth, part in parts(kind):
+        if depth > DEEPEST:
+            return f", with more than {DEEPEST} levels", part
+        if _kind_name(part) in _INSTEAD:
+            return ("" if part is kind else f", with {part.simpleString()} inside"), part
+        if part.typeName() == "map" and _has_no_type(part.keyType):
+            return ", with keys of no type", part
+        names = part.names if _is_struct(part) else []
+        if len(set(names)) < len(names):
+            twice = next(name for at, name in enumerate(names) if name in names[:at])
+            return f", with two fields {twice!r} in one struct", part
+    return None
+
+
+def _kind_name(kind: Any) -> str:
+    """Of a type of Spark's, one word that holds for all of its kind."""
+    return str(kind.typeName() if type(kind).__name__ != "YearMonthIntervalType" else "yearmonthinterval")
+
+
+def parts(kind: Any, depth: int = 0) -> Iterator[tuple[int, Any]]:
+    """A type of Spark's and all that lie in it, from outside, with how deep each lies.
+
+    Parameters
+    ----------
+    kind : pyspark.sql.types.DataType
+    depth : int
+        Of `kind` itself.
+
+    Yields
+    ------
+    (int, pyspark.sql.types.DataType)
+        What lies deeper than a pipeline's types may be is left out.
+    """
+    yield depth, kind
+    if depth <= DEEPEST:
+        further = 2 if kind.typeName() == "map" else 1
+        for part in _inside(kind):
+            yield from parts(part, depth + further)
+
+
+def _inside(kind: Any) -> list[Any]:
+    from pyspark.sql.types import ArrayType, MapType, StructType, UserDefinedType
+
+    if isinstance(kind, UserDefinedType):  # passes as what it is stored as
+        return [kind.sqlType()]
+    if isinstance(kind, ArrayType):
+        return [kind.elementType]
+    if isinstance(kind, MapType):
+        return [kind.keyType, kind.valueType]
+    return [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
+
+
+def _bare(kind: Any) -> Any:
+    """A type of Spark's without what Arrow's has no word for: lengths of texts, metadata of fields."""
+    from pyspark.sql.types import (
+        ArrayType,
+        CharType,
+        MapType,
+        StringType,
+        StructField,
+        StructType,
+        UserDefinedType,
+        VarcharType,
+    )
+
+    if isinstance(kind, CharType | VarcharType):
+        return StringType()
+    if isinstance(kind, UserDefinedType):
+        return _bare(kind.sqlType())
+    if isinstance(kind, ArrayType):
+        return ArrayType(_bare(kind.elementType), kind.containsNull or _has_no_type(kind.elementType))
+    if isinstance(kind, MapType):
+        with_nulls = kind.valueContainsNull or _has_no_type(kind.valueType)
+        return MapType(_bare(kind.keyType), _bare(kind.valueType), with_nulls)
+    if isinstance(kind, StructType):
+        return StructType(
+            [
+                StructField(one.name, _bare(one.dataType), one.nullable or _has_no_type(one.dataType))
+                for one in kind.fields
+            ]
+        )
+    return kind
+
+
+def _has_no_type(kind: Any) -> bool:
+    """Whether there are nothing but nulls of it, so that Arrow lets nobody say that there are none."""
+    return bool(kind.typeName() == "void")
 
 
 def _zone(session: Any) -> str:

@@ -21,6 +21,17 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, shown, unknown_column
 from ordstream.ground.datetimes import counter
+from ordstream.ground.packed_types import (
+    as_plain,
+    carried,
+    is_packed,
+    packed_from_storage,
+    packed_to_python,
+    packed_to_storage,
+    plain,
+    storage_of_packed,
+    unsupported,
+)
 from ordstream.ground.spark_types import is_sparks, schema_of_spark
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -45,6 +56,7 @@ PHYSICAL: dict[str, tuple[int, int]] = {
     "view": (11, 16),
     "list": (12, 16),
     "wide": (11, 16),
+    "packed": (11, 16),
 }
 
 #: Accepted in place of a pa.DataType wherever a schema or a declared state is written.
@@ -71,9 +83,11 @@ class Physical:
         Bytes per value in a chunk.
     vm : str or None
         Class on the expression stack: "i64", "f64", "bool", "view" or "i128", a decimal of more than 18
-        digits; None for lists, which no expression loads.
+        digits; None for lists and packed types, which no expression loads.
     element : Physical or None
         Lists only: class of the elements.
+    detail : str
+        Packed types only: which.
     """
 
     name: str
@@ -81,6 +95,7 @@ class Physical:
     width: int
     vm: str | None
     element: Physical | None = None
+    detail: str = ""
 
 
 def physical_type(type_: pa.DataType, column: str) -> Physical:
@@ -91,19 +106,13 @@ def physical_type(type_: pa.DataType, column: str) -> Physical:
     SchemaError
         The type is not supported; names `column`.
     """
+    if is_packed(type_):
+        return Physical("packed", *PHYSICAL["packed"], None, detail=str(type_))
     if is_list(type_):
-        item = type_.value_type
-        if not pat.is_primitive(item) or pat.is_float16(item):
-            raise SchemaError(
-                f"column {column!r}: lists of {item} are not supported (numbers, bool and dates/times are)"
-            )
-        return Physical("list", *PHYSICAL["list"], None, physical_type(item, column))
+        return Physical("list", *PHYSICAL["list"], None, physical_type(type_.value_type, column))
     name = _physical_name(type_)
     if name is None:
-        raise SchemaError(
-            f"column {column!r}: type {type_} is not supported; cast it, or leave it out of the schema: a "
-            "source may have more columns"
-        )
+        raise SchemaError(unsupported(type_, column))
     vm = {"f32": "f64", "f64": "f64", "bool": "bool", "view": "view", "wide": "i128"}.get(name, "i64")
     return Physical(name, *PHYSICAL[name], vm)
 
@@ -145,8 +154,8 @@ def is_string(type_: pa.DataType) -> bool:
 
 
 def is_binary(type_: pa.DataType) -> bool:
-    """Binary or large_binary."""
-    return bool(pat.is_binary(type_) or pat.is_large_binary(type_))
+    """Bytes in any layout."""
+    return bool(pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_binary_view(type_))
 
 
 def is_temporal(type_: pa.DataType) -> bool:
@@ -168,12 +177,9 @@ def is_fixed_number(type_: pa.DataType) -> bool:
 
 
 def pipeline_schema(
-    schema: pa.Schema | Mapping[str, Any] | Iterable[tuple[str, Any]],
-    where: str = "schema",
-    *,
-    text_lists: bool = False,
+    schema: pa.Schema | Mapping[str, Any] | Iterable[tuple[str, Any]], where: str = "schema"
 ) -> pa.Schema:
-    """A checked schema: unique names, supported types, dictionary columns decoded, metadata dropped.
+    """A checked schema: unique names, supported types, dictionaries and runs decoded, metadata dropped.
 
     Parameters
     ----------
@@ -181,8 +187,6 @@ def pipeline_schema(
         A type is a `pyarrow.DataType` or one of int, float, bool, str, bytes.
     where : str
         For error texts.
-    text_lists : bool
-        There may be lists of strings and of bytes, which no pipeline has.
 
     Raises
     ------
@@ -193,16 +197,8 @@ def pipeline_schema(
         schema = _schema_of(schema, where)
     fields = []
     for field in schema:
-        type_ = field.type
-        if pat.is_dictionary(type_):
-            if not is_string(type_.value_type):
-                raise SchemaError(
-                    f"column {field.name!r}: dictionaries of {type_.value_type} are not supported"
-                )
-            type_ = pa.string()
-        item = type_.value_type if is_list(type_) else None
-        is_text = item is not None and (is_string(item) or is_binary(item))
-        physical_type(item if is_text and text_lists else type_, field.name)
+        type_ = carried(field.type)
+        physical_type(type_, field.name)
         fields.append(pa.field(field.name, type_, field.nullable))
     if not fields:
         raise SchemaError(f"{where}: at least one column is needed")
@@ -317,6 +313,8 @@ def storage_array(array: pa.Array) -> pa.Array:
 
 def storage_values(array: pa.Array) -> list[Any]:
     """Storage values of an Arrow array."""
+    if is_packed(array.type):
+        return storage_of_packed(array)
     if is_wide(array.type):
         places = array.type.scale
         return [None if one is None else int(_EXACT.scaleb(one, places)) for one in array.to_pylist()]
@@ -325,6 +323,8 @@ def storage_values(array: pa.Array) -> list[Any]:
 
 def from_storage(values: Iterable[Any], type_: pa.DataType) -> pa.Array:
     """Arrow array of storage values."""
+    if is_packed(type_):
+        return packed_from_storage(values, type_)
     if is_wide(type_):
         return pa.array([to_python(one, type_) for one in values], type_)
     stored = values if isinstance(values, pa.Array) else pa.array(values, storage_type(type_))
@@ -338,6 +338,8 @@ def to_python(value: Any, type_: pa.DataType) -> Any:
     """The Python value (as `to_pylist` gives) of a storage value."""
     if value is None:
         return None
+    if is_packed(type_):
+        return packed_to_python(value, type_)
     if pat.is_decimal128(type_):
         return _EXACT.scaleb(decimal.Decimal(value), -type_.scale)
     if is_list(type_):
@@ -362,8 +364,8 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
     2**53; float32 rounds to nearest; bool takes bool; string takes str; binary takes bytes-like; a temporal
     column takes the matching datetime object, exactly representable in its unit, or an int count of its
     unit; a decimal column takes a Decimal, exactly representable, and with `counts`, which is what compiled
-    functions compute with, an int count of its unit; a list column takes a sequence. NumPy scalars count as
-    Python's.
+    functions compute with, an int count of its unit; a list column takes a sequence; other types as
+    `packed_to_storage` says. NumPy scalars count as Python's.
 
     Raises
     ------
@@ -374,6 +376,8 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
         value = value.item()
     if value is None:
         return None
+    if is_packed(type_):
+        return packed_to_storage(value, type_, column, _leaf)
     if pat.is_integer(type_):
         return _in_range(_int(value, type_, column), type_, column)
     if pat.is_floating(type_):
@@ -396,6 +400,10 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
     if pat.is_decimal128(type_) and isinstance(value, decimal.Decimal):
         return _units(value, type_, column)
     raise _wrong(value, type_, column)
+
+
+def _leaf(value: Any, type_: pa.DataType, column: str) -> Any:
+    return to_python(to_storage(value, type_, column), type_)
 
 
 def _wrong(value: Any, type_: pa.DataType, column: str) -> TypeError:
@@ -492,7 +500,11 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
         array = array.combine_chunks()
     if not isinstance(array, pa.Array) and not hasattr(array, "__len__"):
         raise TypeError(f"column {column!r} must be an array of {type_}, got {type(array).__name__}")
+    if is_packed(type_) and not isinstance(array, pa.Array):
+        return from_storage([to_storage(value, type_, column) for value in array], type_)
     given = array if isinstance(array, pa.Array) else pa.array(array)
+    if is_packed(type_) and plain(given.type).equals(type_):
+        return as_plain(given)
     if pat.is_dictionary(given.type):
         given = given.dictionary_decode()
     if given.type == type_ or pat.is_null(given.type):

@@ -125,9 +125,7 @@ class Feeder:
                 self._pinned.append((self._before + self._rows + 1, batch))
                 self._rows += batch.num_rows
             except TypeError as error:
-                self.core.fail_source(
-                    unread_column(batch, self._names, error, self._before + self._rows + 1)
-                )
+                self.core.fail_source(unread_column(batch, self._names, error))
             except Exception as error:
                 self.core.fail_source(error)
         return False

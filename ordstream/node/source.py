@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
+from ordstream.ground.nested_cast import cast_column, nullable_inside
+from ordstream.ground.packed_types import plain
 from ordstream.node.source_marks import SourceMark
 
 # Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
@@ -209,25 +210,14 @@ def _advice(data: Any) -> str:
     )
 
 
-def unread_column(
-    batch: pa.RecordBatch, names: Sequence[str], error: TypeError, serial: int = 1
-) -> SourceError:
+def unread_column(batch: pa.RecordBatch, names: Sequence[str], error: TypeError) -> SourceError:
     """The error for a column of a batch that the core does not read: what it has, and what to do. `names`:
-    of the columns; `error`: what the core said, and the column's index; `serial`: of the batch's first row.
+    of the columns; `error`: what the core said, and the column's index.
     """
     what, index = error.args
     column = batch.column(index)
     if pat.is_decimal(column.type):
         what = "a decimal of more digits than its type says: cast the column to as many"
-    elif pat.is_list(column.type) or pat.is_large_list(column.type):
-        lists = (column[row : row + 1] for row in range(len(column)))
-        missing = (pc.any(pc.is_null(pc.list_flatten(one))).as_py() for one in lists)
-        at = next((row for row, there in enumerate(missing) if there), None)
-        if at is not None:
-            what = (
-                f"a null inside the list of tuple {serial + at}: lists are read without null elements; give "
-                "them a value, or leave them out, before the run"
-            )
     return SourceError(f"column {names[index]!r} has {what}")
 
 
@@ -251,24 +241,16 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _family(type_: pa.DataType) -> str:
-    """Arrow types that differ only in layout have the same family."""
-    if pat.is_dictionary(type_):
-        type_ = type_.value_type
-    if pat.is_string(type_) or pat.is_large_string(type_) or str(type_) == "string_view":
-        return "string"
-    if pat.is_binary(type_) or pat.is_large_binary(type_) or str(type_) == "binary_view":
-        return "binary"
-    if pat.is_list(type_) or pat.is_large_list(type_):
-        return f"list<{_family(type_.value_type)}>"
-    return str(type_)
-
-
 def _conform_column(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type.equals(field.type):
         return array
-    if _family(array.type) != _family(field.type):
+    if not nullable_inside(plain(array.type)).equals(nullable_inside(plain(field.type))):
         raise SourceError(
             f"column {field.name!r}: expected {field.type}, got {array.type}; cast it at the source"
         )
-    return array.cast(field.type)
+    try:
+        return cast_column(array, field.type)
+    except pa.ArrowInvalid as error:
+        if "declared without nulls" not in str(error):
+            raise  # it may fit in smaller batches
+        raise SourceError(f"column {field.name!r}: {error}") from error

@@ -13,6 +13,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr
 from ordstream.expressions.lowering import lower
+from ordstream.ground.packed_types import is_packed_list
 from ordstream.ground.types import INT64_MAX, column_index, is_list, key_type, unique_names
 
 MOST_KEY_COLUMNS = 64
@@ -75,7 +76,7 @@ def list_column(schema: pa.Schema, column: str, where: str) -> tuple[int, pa.Dat
     """Index and element type of a list column."""
     index = column_index(schema, column, where)
     type_ = schema.field(index).type
-    if not is_list(type_):
+    if not is_list(type_) and not is_packed_list(type_):
         raise SchemaError(f"{where}: column {column!r} must be a list, it is {type_}")
     return index, type_.value_type
 

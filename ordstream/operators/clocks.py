@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ordstream.expressions.bound import BoundExpr, evaluate_row
+from ordstream.expressions.bound import LOADS, BoundExpr, evaluate_row
 
 if TYPE_CHECKING:
     from ordstream.operators.operator import Operator
-
-#: Instructions that load a column, whose index is their first operand.
-_LOADS = ("col_i64", "col_f64", "col_bool", "col_view", "col_i128", "len_list")
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +172,7 @@ def _moved(made: int | BoundExpr, at: dict[int, int]) -> int | BoundExpr:
     """The same where columns have other places."""
     if not isinstance(made, BoundExpr):
         return at[made]
-    code = tuple((name, at[rest[0]], *rest[1:]) if name in _LOADS else (name, *rest)
+    code = tuple((name, at[rest[0]], *rest[1:]) if name in LOADS else (name, *rest)
                  for name, *rest in made.code)  # fmt: skip
     return replace(made, code=code)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.packed_types import is_packed
 from ordstream.ground.types import column_index, is_binary, is_fixed_number, is_string, is_wide, unique_names
 from ordstream.operators.arguments import column_names, flat
 from ordstream.operators.operator import Operator, Site
@@ -49,11 +50,9 @@ class ForwardFill(Operator):
                 or pat.is_boolean(field.type)
                 or is_string(field.type)
                 or is_binary(field.type)
+                or is_packed(field.type)
             ):
-                kinds = "a number, bool, string, binary, date or time"
-                raise SchemaError(
-                    f"{site.name}: {field.name!r} must be {kinds} to be filled, it is {field.type}"
-                )
+                raise SchemaError(f"{site.name}: {field.name!r} can't be filled, it is {field.type}")
         return cls(**site.fields(site.schema), columns=indexes)
 
     def kernel(self) -> Any:

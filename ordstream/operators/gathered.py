@@ -18,6 +18,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.bound import maximum, minimum
+from ordstream.ground.packed_types import is_packed
 from ordstream.ground.types import (
     is_binary,
     is_fixed_number,
@@ -38,8 +39,8 @@ Item = tuple[Any, Any]
 
 
 def is_apart(type_: pa.DataType | None) -> bool:
-    """String, binary, or decimal of over 18 digits: a value has its bytes apart."""
-    return type_ is not None and (is_string(type_) or is_binary(type_) or is_wide(type_))
+    """String, binary, decimal of over 18 digits, or packed type: a value has its bytes apart."""
+    return type_ is not None and (is_string(type_) or is_binary(type_) or is_wide(type_) or is_packed(type_))
 
 
 def is_gathered(function: str, text: bool) -> bool:
@@ -56,7 +57,8 @@ def gathered_type(function: str, field: pa.Field, by: pa.Field | None, where: st
         It is not defined for the column.
     """
     type_, wrong = field.type, f"{where}: {function}({field.name!r}) is not defined for {field.type}"
-    for one in (field, *([] if by is None else [by])):
+    kept = function in ("first", "last", "arg_min", "arg_max") and is_packed(type_)
+    for one in (*([] if kept else [field]), *([] if by is None else [by])):
         if physical_type(one.type, one.name).vm is None:
             raise SchemaError(f"{where}: {function}: {one.name!r} can't be compared, it is {one.type}")
     if function in ("median", "quantile"):
@@ -65,8 +67,7 @@ def gathered_type(function: str, field: pa.Field, by: pa.Field | None, where: st
         return pa.float64()
     if function == "collect":
         if is_apart(type_) or pat.is_decimal(type_):
-            kind = "decimals" if pat.is_decimal(type_) else "strings"
-            raise SchemaError(f"{wrong}: lists of {kind} can't be carried; use od.last, or od.arg_max")
+            raise SchemaError(f"{wrong}: numbers, booleans and times are; use od.last, or od.arg_max")
         return pa.list_(type_)
     return pa.int64() if function == "count_distinct" else type_
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.packed_types import as_plain, carried, is_packed, plain
 from ordstream.ground.types import (
     column_index,
     is_binary,
@@ -72,7 +73,7 @@ class JoinLookup(Operator):
                   for left, right in zip(keys, at, strict=True)]  # fmt: skip
         shown = [index for index in columns if index not in at]
         names = [shown_name(table.schema.names[index], schema.names, suffix, where) for index in shown]
-        types = [plain_type(columns[index].type) for index in shown]
+        types = [plain(columns[index].type) for index in shown]
         fields = [pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]
         output = named_once([*schema, *fields], where)
         arrays = [*in_key, *(columns[index] for index in shown)]
@@ -171,27 +172,20 @@ def arrow_table(data: Any, where: str) -> pa.Table:
     return table
 
 
-def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type that is shown: dictionaries decoded, 32-bit offsets for strings and lists."""
-    if pat.is_large_string(type_):
-        return pa.string()
-    if pat.is_large_binary(type_):
-        return pa.binary()
-    return pa.list_(type_.value_type) if pat.is_large_list(type_) else type_
-
-
 def plain_column(table: pa.Table, index: int, where: str) -> pa.Array:
     """A column as one array in a layout that the core reads.
 
     Raises
     ------
     SchemaError
-        A type that a pipeline does not carry, or a list with a null in it.
+        A type that a pipeline does not carry.
     """
     column, name = table.column(index), table.schema.names[index]
     if pat.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     type_ = column.type
+    if is_packed(carried(type_)) or pat.is_run_end_encoded(type_) or pat.is_list_view(type_):
+        column = pa.chunked_array([as_plain(chunk) for chunk in column.chunks], plain(type_))
     if pat.is_string_view(type_) or (is_string(type_) and column.nbytes > OFFSETS_END):
         column = column.cast(pa.large_string())
     elif is_binary(type_) and column.nbytes > OFFSETS_END:
@@ -205,10 +199,7 @@ def plain_column(table: pa.Table, index: int, where: str) -> pa.Array:
             f"{where}, the table: column {name!r}: type {type_} is not supported; cast it, or leave it out: "
             f"table.drop_columns([{name!r}])"
         ) from error
-    array = column.combine_chunks()
-    if is_list(array.type) and array.flatten().null_count:
-        raise SchemaError(f"{where}, the table: column {name!r} has a list with a null in it")
-    return array
+    return column.combine_chunks()
 
 
 def key_as(array: pa.Array, left: pa.Field, name: str, where: str) -> pa.Array:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.expressions.bound import BoundExpr
+from ordstream.ground.packed_types import as_kept
 from ordstream.ground.types import unique_names
 
 if TYPE_CHECKING:
@@ -329,7 +330,9 @@ class Operator:
             if mine.get(item) != identity.get(item)
         ]
         columns = [] if wanted is None else [f"{field.name}: {field.type}" for field in wanted]
-        stored = [f"{field.name}: {field.type}" for field in schema]
+        types = [as_kept(one.type, field.type) for one, field in zip(schema, wanted or (), strict=False)]
+        types += schema.types[len(types) :]
+        stored = [f"{name}: {type_}" for name, type_ in zip(schema.names, types, strict=True)]
         differences += [
             f"column {place}: stored {one or 'nothing'}, the pipeline has {other or 'nothing'}"
             for place, (one, other) in enumerate(zip_longest(stored, columns), start=1)
@@ -346,7 +349,13 @@ class Operator:
                     ]
                 )
             )
-        return lambda batch: pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
+        return lambda batch: pa.RecordBatch.from_arrays(
+            [
+                column if column.type.equals(field.type) else column.cast(field.type)
+                for column, field in zip(batch.columns, wanted, strict=True)
+            ],
+            schema=wanted,
+        )
 
     # ------------------------------------------------------------------------------------------ columns
 

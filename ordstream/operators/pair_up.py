@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from ordstream.errors import SchemaError
+from ordstream.ground.packed_types import kept_list
 from ordstream.ground.types import column_index, is_counted, is_fixed_number
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.operator import Operator, Site, named_once
@@ -58,7 +59,7 @@ class PairUp(Operator):
     def state_schema(self) -> pa.Schema | None:
         """The list of the distinct values, in order of arrival, floats in their normal form."""
         field = self.input.field(self.column)
-        return state_rows(self, [pa.field(field.name, pa.list_(field.type))])
+        return state_rows(self, [pa.field(field.name, kept_list(field.type))])
 
     def columns_read(self) -> set[int]:
         return {*self.key, self.column}

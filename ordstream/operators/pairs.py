@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ordstream.errors import SchemaError
+from ordstream.ground.packed_types import is_packed
 from ordstream.ground.types import column_index, to_storage
 from ordstream.operators.arguments import column_name, column_names, list_column
 from ordstream.operators.operator import Operator, Site, named_once
@@ -36,6 +37,11 @@ class Pairs(ListFunction):
 
     def bind(self, site: Site) -> Operator:
         index, item = list_column(site.schema, self.column, site.name)
+        if is_packed(site.schema.field(index).type):
+            raise SchemaError(
+                f"{site.name}: there are pairs of numbers, booleans, dates and times, and column "
+                f"{self.column!r} is {site.schema.field(index).type}"
+            )
         fields, carry = _carried(site, self.carry)
         output = named_once([*fields, pa.field(self.left, item), pa.field(self.right, item)], site.name)
         try:
@@ -179,9 +185,11 @@ class ListExplode(Operator):
     carry: tuple[int, ...] = ()
 
     def kernel(self) -> Any:
+        from ordstream._core.kernels.explode_packed import ExplodePackedKernel
         from ordstream._core.kernels.pairs import FlatKernel
 
-        return FlatKernel(self, False)
+        packed = is_packed(self.input.field(self.column).type)
+        return ExplodePackedKernel(self) if packed else FlatKernel(self, False)
 
     def reference(self) -> SerialOperator:
         return ListExplodeReference(self)
@@ -201,4 +209,8 @@ class ListExplodeReference(SerialOperator):
 
     def process(self, row: Row) -> list[Row]:
         carried = tuple(row[index] for index in self.operator.carry)
-        return [(*carried, element) for element in row[self.operator.column] or ()]
+        items = row[self.operator.column] or ()
+        if is_packed(self.operator.input.field(self.operator.column).type):  # it has Python values
+            field = self.operator.output.field(len(carried))
+            items = [to_storage(item, field.type, field.name) for item in items]
+        return [(*carried, element) for element in items]

@@ -13,6 +13,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Expr
 from ordstream.ground.duration import Duration, time_span
+from ordstream.ground.packed_types import kept_list
 from ordstream.ground.types import column_index, is_fixed_number, with_fewer_digits
 from ordstream.operators.arguments import (
     Columns,
@@ -122,12 +123,12 @@ class Preceding(Operator):
         own = []
         if self.time is not None:
             field = self.input.field(self.time)
-            own.append(pa.field("time", pa.list_(field.type)))
+            own.append(pa.field("time", kept_list(field.type)))
         if self.where is not None:
             own.append(pa.field("counts", pa.list_(pa.bool_())))
         for index in self.columns:
             field = self.input.field(index)
-            own.append(pa.field(field.name, pa.list_(field.type)))
+            own.append(pa.field(field.name, kept_list(field.type)))
             own.append(pa.field(f"{field.name}.there", pa.list_(pa.bool_())))
         return state_rows(self, own)
 

@@ -11,6 +11,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import maximum, minimum
+from ordstream.ground.packed_types import kept_list
 from ordstream.ground.types import INT64_MAX, column_index, is_wide, with_fewer_digits
 from ordstream.operators.aggregation import (
     Aggregation,
@@ -108,7 +109,7 @@ class Rolling(Operator):
         from `visible` on have the time of the latest one and are not seen yet. Aggregations that keep values
         have these in columns of their own.
         """
-        times = [pa.field("time", pa.list_(self.input.field(i).type)) for i in given(self.time)]
+        times = [pa.field("time", kept_list(self.input.field(i).type)) for i in given(self.time)]
         counts = [pa.field("front", pa.int64()), pa.field("visible", pa.int64())]
         lists = [pa.field("there", pa.list_(pa.bool_())), pa.field("words", pa.list_(pa.int64()))]
         names = self.output.names[len(self.input) :]

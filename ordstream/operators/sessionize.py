@@ -11,7 +11,8 @@ import pyarrow as pa
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import evaluate_row
 from ordstream.ground.duration import Duration, time_span
-from ordstream.ground.types import column_index, is_list, physical_type
+from ordstream.ground.packed_types import is_packed
+from ordstream.ground.types import column_index, is_list
 from ordstream.operators.aggregation import (
     Accumulators,
     Aggregation,
@@ -86,7 +87,8 @@ class Sessionize(Operator):
             field = pa.field(nonempty(output, where), pa.list_(schema.field(index).type))
             if is_list(schema.field(index).type):
                 raise SchemaError(f"{where}: can't collect the list column {column!r}")
-            physical_type(field.type, column)
+            if is_packed(field.type):
+                raise SchemaError(f"{where}: can't collect {column!r}, which is {schema.field(index).type}")
             fields.append(field)
             indexes.append(index)
         more, aggregates = bound_aggregations((), aggregate or {}, schema, where)

@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-import pyarrow.types as pat
 
 from ordstream.errors import OperatorError, PlanError, SourceError, told, type_and_text
+from ordstream.ground.nested_cast import cast_column, nullable_inside
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
+from ordstream.ground.packed_types import plain
 from ordstream.ground.types import (
     from_storage,
-    is_binary,
-    is_list,
-    is_string,
     python_or_text,
     storage_values,
     to_python,
@@ -411,12 +409,7 @@ def _batches(data: Any) -> Iterable[pa.RecordBatch]:
 
 
 def _matching(array: pa.Array, expected: pa.Field) -> pa.Array:
-    if pat.is_dictionary(array.type):
-        array = array.dictionary_decode()
     given, wanted = array.type, expected.type
-    same_values = any(test(given) and test(wanted) for test in (is_string, is_binary)) or (
-        is_list(given) and is_list(wanted) and given.value_type == wanted.value_type
-    )
-    if given != wanted and not same_values:
+    if not nullable_inside(plain(given)).equals(nullable_inside(plain(wanted))):
         raise SourceError(f"column {expected.name!r} is {given} in the data, the pipeline expects {wanted}")
-    return array.cast(wanted)
+    return cast_column(array, wanted)

@@ -32,6 +32,9 @@ from numba.extending import (
 )
 
 _serial = itertools.count()
+#: Part of the size of a list with nulls.
+LIST_NULLS = 1 << 62
+
 I8 = ll.IntType(8)
 I64 = ll.IntType(64)
 BYTES = I8.as_pointer()
@@ -86,6 +89,8 @@ class Slot:
             self.memory = self.value = ViewType("text" if text else "binary", None)
         elif self.code == "list":
             self.memory = self.value = ViewType("list", Slot(name, physical.element))
+        elif self.code == "packed":
+            self.memory = self.value = ViewType(f"packed {physical.detail}", None)
         else:
             self.memory = self.value = ViewType("wide", None)
 
@@ -167,7 +172,7 @@ def _count_characters(typing: Any, view: Any) -> Any:
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         data, size = (builder.extract_value(args[0], i) for i in (0, 1))
         if view.kind != "text":
-            return size
+            return _elements(builder, size) if view.kind == "list" else size
         count = cgutils.alloca_once_value(builder, I64(0))
         with cgutils.for_range(builder, size) as loop:
             byte = builder.load(builder.gep(data, [loop.index]))
@@ -178,10 +183,15 @@ def _count_characters(typing: Any, view: Any) -> Any:
     return types.int64(view), generate
 
 
+def _elements(builder: Any, size: Any) -> Any:
+    """How many elements a list has whose view says `size` (_core/ground/list_values.pxd)."""
+    return builder.and_(size, I64(LIST_NULLS - 1))
+
+
 @overload(len)
 def _view_len(view):  # Numba compares this signature with the lambda's
     bare = plain(view)
-    if isinstance(bare, ViewType) and bare.kind != "wide":
+    if isinstance(bare, ViewType) and bare.kind in ("text", "binary", "list"):
         return lambda view: _count_characters(view)
     return None
 
@@ -199,11 +209,17 @@ class ViewGetItem(AbstractTemplate):
 
 @lower_builtin(operator.getitem, ViewType, types.int64)
 def _view_getitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    data, size = (builder.extract_value(args[0], i) for i in (0, 1))
+    data, told = (builder.extract_value(args[0], i) for i in (0, 1))
+    size = _elements(builder, told)
     index = builder.select(builder.icmp_signed("<", args[1], I64(0)), builder.add(args[1], size), args[1])
     with builder.if_then(builder.icmp_unsigned(">=", index, size), likely=False):
         context.call_conv.return_user_exc(builder, IndexError, ("list index out of range",))
     element = sig.args[0].element
+    with builder.if_then(builder.icmp_signed(">=", told, I64(LIST_NULLS)), likely=False):
+        there = builder.gep(data, [builder.add(builder.mul(size, I64(element.width)), index)])
+        with builder.if_then(builder.icmp_unsigned("==", builder.load(there), I8(0)), likely=False):
+            text = "this element of the list is None"
+            context.call_conv.return_user_exc(builder, TypeError, (text,))
     return element.load(context, builder, builder.gep(data, [builder.mul(index, I64(element.width))]))
 
 

@@ -9,6 +9,7 @@ from ordstream._core.state.ranking cimport OrdRanked, ord_sort_as_words
 from ordstream._core.flow.steps cimport StepLog, steps_append
 from ordstream._core.ground.slot_values cimport scatter
 from ordstream._core.ground.stopping cimport stop_asked, stop_due, worker_stops
+from ordstream._core.ground.list_values cimport view_bytes
 from ordstream._core.ground.widths cimport WIDTHS
 
 cdef extern from "flush_sort.hpp":
@@ -160,7 +161,7 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
             v = <View*> data
             size = v.size
             if layout.type[j] == PT_LIST:
-                size *= WIDTHS[layout.element[j]]
+                size = view_bytes(size, WIDTHS[layout.element[j]])
             bytes = chunk_alloc(w, out, size + 1)
             if bytes == NULL:
                 return -1

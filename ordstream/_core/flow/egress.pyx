@@ -11,8 +11,14 @@ from ordstream._core.ground.output_batch cimport (
     output_append, output_bare, output_free, output_new, rows_within,
 )
 from ordstream._core.ground.output_columns cimport Output, offset_limit
-from ordstream._core.ground.source_values cimport SourceRows, source_value
+from ordstream._core.ground.packed_values cimport packed_measure, packed_valid, packed_write
+from ordstream._core.ground.source_values cimport (
+    Offsets, SourceRows, bit_at, offset_at, source_offsets, source_value,
+)
+from ordstream._core.ground.list_values cimport LIST_NULLS, list_count
+from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.flow.assemble cimport copy_row
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.atomics cimport (
     add_relaxed, as_int, as_pointer, load_acquire, load_relaxed, store_relaxed, store_release,
 )
@@ -309,6 +315,7 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
     cdef int32_t j = e.current.over
     cdef View v
     cdef int64_t size
+    cdef int64_t n
     cdef int64_t i
     cdef char[160] text
     cdef Column* cols
@@ -320,13 +327,14 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
         e.failure = failure_new(j, FAIL_OVERFLOW, b"a value that no output batch holds")
         return
     memcpy(&v, cols[j].data, sizeof(View))
-    size = v.size
+    n = list_count(&v)
+    size = n
     if e.layout.element[j] == PT_VIEW and e.layout.type[j] == PT_LIST and size <= offset_limit:
         size = 0
-        for i in range(v.size):
+        for i in range(n):
             size += (<const View*> v.data)[i].size
     snprintf(text, 160, b"a value of %lld %s; an output batch holds at most %lld", <long long> size,
-             b"elements" if e.layout.type[j] == PT_LIST and v.size > offset_limit else b"bytes",
+             b"elements" if e.layout.type[j] == PT_LIST and n > offset_limit else b"bytes",
              <long long> offset_limit)
     e.failure = failure_new(j, FAIL_OVERFLOW, text)
     cols[j].data = NULL                                       # shown as null
@@ -357,8 +365,57 @@ cdef Column* row_of(Egress* e, Worker* w, const Chunk* c, int32_t slot) noexcept
             continue
         cols[j].data = values + j * WIDEST
         cols[j].valid = <uint8_t*> values + n * WIDEST + j
+        if source.passing.formats[s][0] == c"P":
+            packed_value(w, e.failed, &source, s, slot, &cols[j])
+            continue
         source_value(&source, s, slot, cols[j].data, cols[j].valid)
+        if e.layout.type[j] == PT_LIST:
+            add_list_nulls(w, e.failed, &source, s, slot, <View*> cols[j].data, WIDTHS[e.layout.element[j]])
     return cols
+
+
+cdef void add_list_nulls(Worker* w, Chunk* to, const SourceRows* source, int32_t s, int32_t slot, View* v,
+                         int64_t width) noexcept nogil:
+    """Say of a list in the producer's buffers which elements are null; the copy lies in `to`. Without memory
+    the list is empty."""
+    cdef const ArrowArray* items = source.batch.array.children[s].children[0]
+    cdef const uint8_t* there = <const uint8_t*> items.buffers[0]
+    cdef Offsets x
+    cdef int64_t n = v.size
+    cdef int64_t first
+    cdef int64_t i
+    cdef char* bytes
+    if n == 0 or items.null_count == 0 or there == NULL:
+        return
+    x = source_offsets(source, s)
+    first = items.offset + offset_at(&x, slot)
+    bytes = chunk_alloc(w, to, n * (width + 1))
+    if bytes == NULL:
+        v.size = 0
+        return
+    memcpy(bytes, v.data, <size_t> (n * width))
+    for i in range(n):
+        bytes[n * width + i] = bit_at(there, first + i)
+    v.data = bytes
+    v.size = n | LIST_NULLS
+
+
+cdef void packed_value(Worker* w, Chunk* to, const SourceRows* source, int32_t s, int32_t slot,
+                       Column* col) noexcept nogil:
+    """source_value of a packed type; its bytes lie in `to`. Null where there is no memory for them."""
+    cdef const ArrowArray* a = source.batch.array.children[s]
+    cdef const char* format = source.passing.formats[s]
+    cdef int64_t row = source.batch.array.offset + source.row + slot
+    cdef View v
+    cdef char* bytes
+    v.size = packed_measure(format, a, row, NULL, 1, NULL)
+    bytes = chunk_alloc(w, to, v.size + 1) if v.size >= 0 else NULL
+    v.data = bytes
+    col.valid[0] = packed_valid(a, row)
+    if bytes == NULL or packed_write(format, a, row, NULL, 1, bytes) != 0:
+        v.size = 0
+        col.valid[0] = 0
+    memcpy(col.data, &v, sizeof(View))
 
 
 cdef inline void give_back(Worker* w, Chunk* c) noexcept nogil:

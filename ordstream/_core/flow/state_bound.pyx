@@ -10,6 +10,7 @@ from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_F32, PT_F64, PT_LIST, PT_U64, PT_VIEW, Chunk, Failure, Part, View, Worker, chunk_free,
     chunk_new, failure_new, scratch_reset,
 )
+from ordstream._core.ground.list_values cimport list_count
 from ordstream._core.ground.kernel cimport PS, Kernel, StateCursor
 from ordstream._core.state.row_values cimport row_null, row_value
 
@@ -64,7 +65,7 @@ cdef int64_t row_bytes(const Kernel* k, const Chunk* rows, int32_t slot) noexcep
         if k.state.type[j] == PT_VIEW:
             bytes += (<const View*> rows.cols[j].data)[slot].size
         elif k.state.type[j] == PT_LIST:
-            bytes += (<const View*> rows.cols[j].data)[slot].size * BYTES_OF
+            bytes += list_count(&(<const View*> rows.cols[j].data)[slot]) * BYTES_OF
     return bytes
 
 

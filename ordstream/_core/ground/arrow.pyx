@@ -1,17 +1,21 @@
 """Export of output batches as Arrow arrays (arrow.pxd states the contract)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
-from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW
+from ordstream._core.ground.chunk cimport PT_BOOL, PT_LIST, PT_VIEW, View
 from ordstream._core.ground.arrow_structs cimport ArrowArray
+from ordstream._core.ground.imported_batch cimport BatchFormats
 from ordstream._core.ground.output_batch cimport output_free
 from ordstream._core.ground.output_columns cimport Output, OutputColumn
+from ordstream._core.ground.packed_values cimport packed_export
 
 cdef extern from "decimal128.hpp" namespace "ord" nogil:
     void decimal_decode(const char* value, char* to)
 
 import pyarrow as pa
 
+from ordstream._core.ground.imported_batch import formats_of
 from ordstream.ground.by_identity import by_identity
+from ordstream.ground.packed_types import plain
 
 
 cdef struct Exported:
@@ -25,22 +29,26 @@ cdef void release_child(ArrowArray* a) noexcept nogil:
     a.release = NULL
 
 
+cdef void release_made(ArrowArray* a) noexcept nogil:
+    """An array of make_array, or one that owns what it is made of (packed_array)."""
+    if a.private_data == NULL:
+        free(a.buffers)
+        a.release = NULL
+    elif a.release != NULL:
+        a.release(a)
+    free(a)
+
+
 cdef void release_exported(ArrowArray* a) noexcept nogil:
     """Frees an exported batch. May run on any thread, without the GIL: touches no Python."""
     cdef Exported* e = <Exported*> a.private_data
     cdef int64_t j
     cdef int32_t k
     for j in range(a.n_children):
-        if a.children[j].n_children:
-            if a.children[j].children[0].release != NULL:
-                a.children[j].children[0].release(a.children[j].children[0])
-            free(a.children[j].children[0].buffers)
-            free(a.children[j].children[0])
+        if a.children[j].private_data == NULL and a.children[j].n_children:
+            release_made(a.children[j].children[0])
             free(a.children[j].children)
-        free(a.children[j].buffers)
-        if a.children[j].release != NULL:
-            a.children[j].release = NULL
-        free(a.children[j])
+        release_made(a.children[j])
     free(a.children)
     free(a.buffers)
     for k in range(e.nbitmaps):
@@ -110,6 +118,17 @@ cdef uint8_t* decoded(const int32_t* offsets, const char* heap, int64_t n) noexc
     return <uint8_t*> out
 
 
+cdef ArrowArray* packed_array(const char* format, const OutputColumn* oc, int64_t n,
+                              const uint8_t* valid) noexcept nogil:
+    """Values of a packed type, bytes here, as an array; NULL: no memory."""
+    cdef ArrowArray* a = <ArrowArray*> calloc(1, sizeof(ArrowArray))
+    if a != NULL and packed_export(
+            format, <const View*> NULL, NULL, <const int32_t*> oc.data, oc.heap, valid, n, a) != 0:
+        free(a)
+        return NULL
+    return a
+
+
 cdef bint converted(Exported* e, ArrowArray* a, uint8_t* values) noexcept nogil:
     """Make converted values those of an array, and the export's to free. False: no memory for them."""
     if values == NULL:
@@ -120,13 +139,51 @@ cdef bint converted(Exported* e, ArrowArray* a, uint8_t* values) noexcept nogil:
     return True
 
 
-cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogil:
+cdef ArrowArray* list_array(Exported* e, const OutputColumn* oc, int64_t rows, int32_t element,
+                            const char* format) noexcept nogil:
+    """Lists as an array; NULL: no memory. `format`: of the elements (BatchFormats)."""
+    cdef ArrowArray* a = make_array(rows, 0, 2, 1)
+    cdef ArrowArray* ch
+    cdef uint8_t* bits
+    cdef int64_t zeros
+    a.buffers[1] = oc.data
+    if format[0] == c"P":
+        ch = packed_array(format, oc.child, oc.child_rows, NULL)
+        a.children[0] = ch
+        return a if ch != NULL else NULL
+    ch = make_array(oc.child_rows, 0, 3 if element == PT_VIEW and format[0] != c"d" else 2, 0)
+    a.children[0] = ch
+    ch.buffers[1] = oc.child.data
+    if format[0] == c"d" and element == PT_VIEW:
+        if oc.child_rows and not converted(
+                e, ch, decoded(<const int32_t*> oc.child.data, oc.child.heap, oc.child_rows)):
+            return NULL
+    elif format[0] == c"d":
+        if oc.child_rows and not converted(e, ch, widen(<const int64_t*> oc.child.data, oc.child_rows)):
+            return NULL
+    elif element == PT_VIEW:
+        ch.buffers[2] = oc.child.heap
+    elif element == PT_BOOL:
+        bits = pack_bits(<uint8_t*> oc.child.data, oc.child_rows, &zeros)
+        e.bitmaps[e.nbitmaps] = bits
+        e.nbitmaps += 1
+        ch.buffers[1] = bits
+    if oc.child.valid != NULL:
+        bits = pack_bits(oc.child.valid, oc.child_rows, &zeros)
+        e.bitmaps[e.nbitmaps] = bits
+        e.nbitmaps += 1
+        ch.null_count = zeros
+        if zeros:
+            ch.buffers[0] = bits
+    return a
+
+
+cdef ArrowArray* export_output(Output* o, const char** formats, int64_t n) noexcept nogil:
     """Arrow struct array over the buffers of `o`, which it owns from now on, without lent columns; NULL: no
-    memory (o is kept). `decimals`: 1 for each column that is handed over and is a decimal, or a list of
-    these, in 64 bits or in bytes here."""
+    memory (o is kept). `formats`: of the n columns that are handed over, then of their elements
+    (BatchFormats)."""
     cdef ArrowArray* top
     cdef ArrowArray* a
-    cdef ArrowArray* ch
     cdef Exported* e = <Exported*> calloc(1, sizeof(Exported))
     cdef int32_t j
     cdef int64_t zeros
@@ -150,22 +207,17 @@ cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogi
         if oc.source >= 0:
             continue
         if o.layout.type[j] == PT_LIST:
-            a = make_array(o.rows, 0, 2, 1)
-            ch = make_array(oc.child_rows, 0, 3 if o.layout.element[j] == PT_VIEW else 2, 0)
-            a.children[0] = ch
-            ch.buffers[1] = oc.child.data
-            if decimals[place] and oc.child_rows and not converted(
-                    e, ch, widen(<const int64_t*> oc.child.data, oc.child_rows)):
+            a = list_array(e, oc, o.rows, o.layout.element[j], formats[n + place])
+            if a == NULL:
                 return NULL
-            if o.layout.element[j] == PT_VIEW:
-                ch.buffers[2] = oc.child.heap
-            elif o.layout.element[j] == PT_BOOL:
-                bits = pack_bits(<uint8_t*> oc.child.data, oc.child_rows, &zeros)
-                e.bitmaps[e.nbitmaps] = bits
-                e.nbitmaps += 1
-                ch.buffers[1] = bits
-            a.buffers[1] = oc.data
-        elif o.layout.type[j] == PT_VIEW and decimals[place]:
+        elif formats[place][0] == c"P":
+            a = packed_array(formats[place], oc, o.rows, oc.valid)
+            if a == NULL:
+                return NULL
+            top.children[place] = a
+            place += 1
+            continue
+        elif o.layout.type[j] == PT_VIEW and formats[place][0] == c"d":
             a = make_array(o.rows, 0, 2, 0)
             if o.rows and not converted(e, a, decoded(<const int32_t*> oc.data, oc.heap, o.rows)):
                 return NULL
@@ -182,8 +234,9 @@ cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogi
         else:
             a = make_array(o.rows, 0, 2, 0)
             a.buffers[1] = oc.data
-            if decimals[place] and o.rows and not converted(e, a, widen(<const int64_t*> oc.data, o.rows)):
-                return NULL
+            if formats[place][0] == c"d" and o.rows:
+                if not converted(e, a, widen(<const int64_t*> oc.data, o.rows)):
+                    return NULL
         top.children[place] = a
         place += 1
         if oc.valid != NULL:
@@ -196,23 +249,14 @@ cdef ArrowArray* export_output(Output* o, const uint8_t* decimals) noexcept nogi
     return top
 
 
-@by_identity
-def decimals_of(schema):
-    """For each column 1 where it is a decimal that the core has otherwise than Arrow, or a list of these."""
-    import pyarrow.types as pt
-
-    return bytes([
-        pt.is_decimal128(t) or (pt.is_list(t) and pt.is_decimal128(t.value_type)) for t in schema.types])
-
-
 cdef object output_export(Output* o, object schema):
     """pyarrow.RecordBatch over the output's buffers (no copy), without lent columns. Takes ownership of `o`.
     `schema`: core_schema of these columns."""
     cdef ArrowArray* a
-    cdef bytes decimals = decimals_of(schema)
-    cdef const uint8_t* marks = <const uint8_t*> <const char*> decimals
+    cdef BatchFormats formats = formats_of(schema)
+    cdef int64_t n = len(schema)
     with nogil:
-        a = export_output(o, marks)
+        a = export_output(o, formats.formats, n)
     if a == NULL:
         output_free(o)
         raise MemoryError("no memory to hand an output batch over")
@@ -227,19 +271,5 @@ cdef object output_export(Output* o, object schema):
 
 @by_identity
 def core_schema(schema):
-    """The schema in which the core hands batches over: 32-bit offsets for every string, binary and list
-    column."""
-    import pyarrow.types as pt
-
-    def plain(t):
-        if pt.is_dictionary(t):
-            t = t.value_type
-        if pt.is_large_string(t) or str(t) == "string_view":
-            return pa.string()
-        if pt.is_large_binary(t) or str(t) == "binary_view":
-            return pa.binary()
-        if pt.is_large_list(t) or pt.is_list(t):
-            return pa.list_(plain(t.value_type))
-        return t
-
+    """The schema in which the core hands batches over: each type is plain (ground/packed_types.py)."""
     return pa.schema([pa.field(f.name, plain(f.type)) for f in schema])

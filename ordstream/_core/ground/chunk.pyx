@@ -8,6 +8,7 @@ from ordstream._core.ground.threads cimport mutex_delete, mutex_new
 from ordstream._core.ground.widths cimport WIDTHS
 
 from ordstream.ground.by_identity import by_identity
+from ordstream.ground.packed_types import is_packed
 
 cdef enum:
     BLOCK_MIN = 2048           # bytes of a chunk's first arena block: one tuple per chunk stays small
@@ -486,6 +487,8 @@ def physical_type(t):
         return PT_VIEW, -1
     if pt.is_decimal128(t):  # ordstream/ground/types.py, is_counted and is_wide
         return (PT_I64 if t.precision <= 18 else PT_VIEW), -1
+    if is_packed(t):
+        return PT_VIEW, -1
     if pt.is_list(t) or pt.is_large_list(t):
         inner, deeper = physical_type(t.value_type)
         if deeper != -1 or inner == PT_LIST:

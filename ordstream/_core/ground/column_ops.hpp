@@ -294,6 +294,14 @@ ORD_UNARY(Floor, double, double, { return std::floor(a); });
 ORD_UNARY(Ceil, double, double, { return std::ceil(a); });
 ORD_UNARY(Round, double, double, { return std::rint(a); });
 ORD_UNARY(Length, View, int64_t, { return a.size; });
+// Of a list, whose size also says whether elements are null (list_values.pxd).
+ORD_UNARY(ListLength, View, int64_t, { return a.size & ((INT64_C(1) << 62) - 1); });
+// Of a packed list (packed_values.hpp); 0 of a null.
+ORD_UNARY(PackedLength, View, int64_t, {
+    int32_t n = 0;
+    if (a.size) std::memcpy(&n, a.data, 4);
+    return n;
+});
 #undef ORD_UNARY
 
 struct NegI {
@@ -397,6 +405,8 @@ inline const UnaryEntry* find_unary(const char* name) {
         {"log", unary<Log>, nullptr, 'f', 'f'},
         {"floor", unary<Floor>, nullptr, 'f', 'f'}, {"ceil", unary<Ceil>, nullptr, 'f', 'f'},
         {"round", unary<Round>, nullptr, 'f', 'f'}, {"len_view", unary<Length>, nullptr, 'v', 'i'},
+        {"len_list", unary<ListLength>, nullptr, 'v', 'i'},
+        {"len_packed", unary<PackedLength>, nullptr, 'v', 'i'},
         {"load_u64", checked1<LoadU64>, mark_checked1<LoadU64>, 'i', 'i'},
         {nullptr, nullptr, nullptr, 0, 0},
     };

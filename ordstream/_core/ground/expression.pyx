@@ -4,13 +4,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.arrow_calls cimport OP_ARROW, arrow_call, ascii_case
 from ordstream._core.ground.chunk cimport (
-    PT_BOOL, PT_F64, PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Worker, chunk_alloc, row_slot,
-    scratch_alloc, slot_serial,
+    PT_BOOL, PT_F64, PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, View, Worker, chunk_alloc,
+    row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.expression_code cimport (
     Code, Instruction, OP_AND, OP_COALESCE, OP_COLUMN, OP_IF, OP_IN_I64, OP_IS_NOT_NULL, OP_IS_NULL,
     OP_LITERAL, OP_LOOKUP, OP_OR, OP_BINARY, OP_UNARY,
 )
+from ordstream._core.ground.packed_parts cimport packed_fields
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note
 from ordstream._core.ground.kernel_tools cimport chunk_fail, failure_text
 
@@ -82,11 +83,20 @@ cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, b
     `validity` a null test follows: the values are not touched (there may be none)."""
     cdef const char* data = c.cols[op.column].data
     cdef uint8_t* valid = c.cols[op.column].valid
+    cdef int32_t width
     cdef bint direct = e.sel == NULL and (op.type == PT_I64 or op.type == PT_F64 or op.type == PT_BOOL
                                           or op.type == PT_U64
                                           or (op.type == PT_VIEW and valid == NULL) or op.type == PT_LIST)
     v.scalar = 0
     v.width = op.width
+    if op.parts != NULL:
+        v.data = scratch_alloc(w, <int64_t> e.n * op.width + 1)
+        v.valid = <uint8_t*> scratch_alloc(w, e.n + 1)
+        if v.data == NULL or v.valid == NULL:
+            return -1
+        packed_fields(op.parts, op.path, op.depth, op.leaf, <const View*> data, valid, e.sel, e.n, v.data,
+                      v.valid)
+        return 0
     v.valid = valid
     if valid != NULL and e.sel != NULL:
         v.valid = <uint8_t*> scratch_alloc(w, e.n)
@@ -98,7 +108,8 @@ cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, b
         if validity:
             return 0
     else:
-        v.data = scratch_alloc(w, <int64_t> e.n * (16 if op.type == PT_LIST else op.width))
+        width = 16 if op.type == PT_LIST or op.type == PT_VIEW else op.width
+        v.data = scratch_alloc(w, <int64_t> e.n * width)
         if v.data == NULL:
             return -1
         load(v.data, op.type, data, e.sel, e.n)

@@ -1,6 +1,7 @@
 """Compiled programs of the expression machine: instructions, and their loader (`CodeOwner`)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport LayoutOwner
+from ordstream._core.ground.packed_parts cimport PackedParts
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     ctypedef int64_t (*binary_t)(void* r, const void* a, int sa, const void* b, int sb,
@@ -41,6 +42,11 @@ cdef struct Instruction:
     const void* table
     const uint8_t* table_valid  # OP_LOOKUP: NULL: all valid
     int64_t size           # entries of `table`
+    # OP_COLUMN of a packed type: a field of it, by its place in each struct on the way; NULL: the column
+    PackedParts* parts
+    int32_t* path
+    int32_t depth          # places of `path`
+    int32_t leaf           # PackedLeaf
 
 cdef struct Code:
     # A compiled program. Read-only while a run lasts. Memory ownership: its CodeOwner.
@@ -54,5 +60,7 @@ cdef class CodeOwner:
     cdef Code code
     cdef list references
     cdef int load(self, Instruction* op, str name, list operands, LayoutOwner layout) except -100
+    cdef int load_field(self, Instruction* op, str vm, int32_t column, tuple path, str format,
+                        str leaf) except -1
     cdef int load_literal(self, Instruction* op, str vm, value) except -1
     cdef int load_table(self, Instruction* op, str name, list operands) except -1

@@ -6,6 +6,10 @@ from libc.string cimport memcpy
 from ordstream._core.ground.arrow_calls cimport OP_ARROW
 from ordstream._core.ground.chunk cimport PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, LayoutOwner, View
 from ordstream._core.ground.own_functions cimport find_part, find_text
+from ordstream._core.ground.packed_parts cimport (
+    LEAF_BOOL, LEAF_COUNTED, LEAF_FLOAT, LEAF_INT, LEAF_TEXT, LEAF_UINT, LEAF_WIDE, packed_parts,
+    packed_parts_free,
+)
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     cppclass BinaryEntry:
@@ -26,6 +30,8 @@ cdef extern from "decimal_ops.hpp" namespace "ord" nogil:
     const UnaryEntry* find_decimal_unary(const char* name)
 
 cdef dict STACK_WIDTH = {"i64": 8, "f64": 8, "bool": 1, "view": 16, "i128": 16}
+cdef dict LEAVES = {"int": LEAF_INT, "uint": LEAF_UINT, "float": LEAF_FLOAT, "bool": LEAF_BOOL,
+                    "text": LEAF_TEXT, "counted": LEAF_COUNTED, "wide": LEAF_WIDE}
 cdef dict RESULT_WIDTH = {"i": 8, "f": 8, "b": 1, "v": 16, "d": 16}
 
 
@@ -96,7 +102,31 @@ cdef class CodeOwner:
             raise ValueError(f"{program!r} leaves {depth} values")
 
     def __dealloc__(self):
+        cdef int32_t i
+        for i in range(self.code.n if self.code.instructions != NULL else 0):
+            if self.code.instructions[i].parts != NULL:
+                packed_parts_free(self.code.instructions[i].parts)
+            free(self.code.instructions[i].path)
         free(self.code.instructions)
+
+    cdef int load_field(self, Instruction* op, str vm, int32_t column, tuple path, str format,
+                        str leaf) except -1:
+        """A field of a column of structs (ordstream/expressions/fields.py)."""
+        cdef bytes encoded = format.encode()
+        cdef int32_t i
+        op.op = OP_COLUMN
+        op.column = column
+        op.type = PT_VIEW
+        op.width = STACK_WIDTH[vm]
+        op.leaf = LEAVES[leaf]
+        op.depth = <int32_t> len(path)
+        op.path = <int32_t*> calloc(op.depth + 1, sizeof(int32_t))
+        op.parts = packed_parts(encoded)
+        if op.path == NULL or op.parts == NULL:
+            raise MemoryError
+        for i in range(op.depth):
+            op.path[i] = path[i]
+        return 0
 
     cdef int load(self, Instruction* op, str name, list operands, LayoutOwner layout) except -100:
         """Fill one instruction; returns by how much it grows the stack."""
@@ -107,13 +137,16 @@ cdef class CodeOwner:
         if kind == "col":
             load_column(op, vm, operands[0], layout)
             return 1
-        if name == "len_list":
+        if name in ("len_list", "len_packed"):
             op.op = OP_COLUMN
             op.column = operands[0]
-            op.type = PT_LIST
+            op.type = layout.layout.type[op.column]
             op.width = 8
-            unary = find_unary(b"len_view")
+            unary = find_unary(b"len_list") if op.type == PT_LIST else find_unary(b"len_packed")
             op.unary = unary.run
+            return 1
+        if kind == "field":
+            self.load_field(op, vm, operands[0], operands[1], operands[2], operands[3])
             return 1
         if kind == "lit":
             self.load_literal(op, vm, operands[0])

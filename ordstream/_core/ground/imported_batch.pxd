@@ -33,7 +33,7 @@ cdef struct Batch:
 
 cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil
 cdef void* batch_alloc(Batch* b, int64_t size) noexcept nogil
-# ^ bytes that live as long as the batch; at most three times per column. NULL: no memory
+# ^ bytes that live as long as the batch; at most four times per column. NULL: no memory
 cdef enum:
     # of a source column, for batch_import: nobody wants it, it is made a column, it passes unread
     # (source_values.pxd)

@@ -2,14 +2,17 @@
 from cpython.ref cimport Py_DECREF, PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.chunk cimport (
     PT_BOOL, PT_I64, PT_LIST, PT_VIEW, Column, Failure, Layout, View,
 )
+from ordstream._core.ground.list_values cimport LIST_NULLS
+from ordstream._core.ground.packed_values cimport packed_bound, packed_extent, packed_views
 from ordstream._core.ground.widths cimport WIDTHS
 
 from ordstream.ground.by_identity import by_identity
+from ordstream.ground.packed_types import packed_format, plain
 
 
 cdef extern from "decimal128.hpp" namespace "ord" nogil:
@@ -34,7 +37,7 @@ cdef Batch* batch_new(int32_t ncols, int32_t kind) noexcept nogil:
     b.kind = kind
     b.ncols = ncols
     b.cols = <Column*> calloc(ncols + 1, sizeof(Column))
-    b.allocated = <void**> calloc(3 * ncols + 1, sizeof(void*))
+    b.allocated = <void**> calloc(4 * ncols + 1, sizeof(void*))
     if b.cols == NULL or b.allocated == NULL:
         free(b.cols)
         free(b.allocated)
@@ -139,6 +142,18 @@ cdef bint narrow(const ArrowArray* a, int64_t start, int64_t n, int64_t* out) no
     return True
 
 
+cdef int import_packed(Batch* b, const ArrowArray* a, int64_t first, int64_t n, const char* format,
+                       char** out) noexcept nogil:
+    """import_values of a packed type, from the array's row `first` on."""
+    cdef View* views = <View*> batch_alloc(b, n * 16)
+    cdef int64_t total = packed_bound(format, a, first, n) if n else 0
+    cdef char* heap = <char*> batch_alloc(b, total) if total >= 0 else NULL
+    if views == NULL or heap == NULL or packed_views(format, a, first, n, heap, views) != 0:
+        return -1
+    out[0] = <char*> views
+    return 0
+
+
 cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, int32_t type,
                        const char* format,
                        char** out) noexcept nogil:
@@ -151,6 +166,8 @@ cdef int import_values(Batch* b, const ArrowArray* a, int64_t start, int64_t n, 
     cdef char* heap
     cdef int64_t i
     cdef uint8_t* bytes
+    if type == PT_VIEW and format[0] == c'P':
+        return import_packed(b, a, start - a.offset, n, format, out)
     if type == PT_BOOL:
         bytes = <uint8_t*> batch_alloc(b, n)
         if bytes == NULL:
@@ -235,6 +252,8 @@ cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type,
     cdef int64_t first
     cdef int64_t last
     cdef bint wide
+    if format[0] == c'P':
+        return packed_extent(format, a, start - a.offset, n)
     if a.n_buffers > 0 and a.buffers[0] != NULL:
         bytes = n // 8
     if type == PT_BOOL:
@@ -259,13 +278,39 @@ cdef int64_t extent(const ArrowArray* a, int64_t start, int64_t n, int32_t type,
                           element_format, element_format)
 
 
+cdef int note_nulls(Batch* b, const uint8_t* bits, int64_t first, int64_t total, int64_t width,
+                    const char* elements, View* views) noexcept nogil:
+    """Let views of lists, `total` elements of `width` bytes from `elements` on, say which of these are null.
+    0, or -1: no memory."""
+    cdef char* copied
+    cdef int64_t n
+    cdef int64_t at
+    cdef int64_t i
+    if not any_null(bits, first, total):
+        return 0
+    copied = <char*> batch_alloc(b, total * (width + 1) + 8 * b.rows)
+    if copied == NULL:
+        return -1
+    for i in range(b.rows):
+        n = views[i].size
+        at = (views[i].data - elements) // width
+        if n == 0 or not any_null(bits, first + at, n):
+            continue
+        memcpy(copied, views[i].data, <size_t> (n * width))
+        expand_bits(bits, first + at, n, <uint8_t*> copied + n * width)
+        views[i].data = copied
+        views[i].size = n | LIST_NULLS
+        copied += n * (width + 1) + 7 & ~<int64_t> 7          # elements lie at multiples of their width
+    return 0
+
+
 cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                       const char** formats) noexcept nogil:
     """Make b.cols from b.array. `used`: UNUSED, IMPORTED or PASSES. `formats`: Arrow format per column, then
     per list element at ncols + j.
 
-    Returns 0; -1: no memory; -2-j: column j is not in a supported layout (a list with null elements, say),
-    or has a decimal that no int64 counts. Cost: nothing for fixed-width columns without nulls; one pass for
+    Returns 0; -1: no memory; -2-j: column j is not in a supported layout, or has a decimal that no int64
+    counts. Cost: nothing for fixed-width columns without nulls; one pass for
     booleans, strings, lists, decimals and validity.
     """
     cdef int32_t j
@@ -291,7 +336,7 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                               formats[j],
                               formats[layout.ncols + j])
     for j in range(layout.ncols):
-        if used[j] == UNUSED or (used[j] == PASSES and layout.type[j] != PT_LIST):
+        if used[j] != IMPORTED:
             continue
         a = b.array.children[j]
         start = b.array.offset + a.offset
@@ -307,11 +352,6 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                 o64 = <const int64_t*> a.buffers[1] + start
                 first = o64[0]
                 total = o64[b.rows] - first
-            if child.null_count != 0 and child.buffers[0] != NULL:
-                if any_null(<const uint8_t*> child.buffers[0], child.offset + first, total):
-                    return -2 - j
-            if used[j] == PASSES:
-                continue
             rc = import_values(b, child, child.offset + first, total, layout.element[j],
                                formats[layout.ncols + j], &elements)
             if rc != 0:
@@ -327,17 +367,24 @@ cdef int batch_import(Batch* b, const Layout* layout, const uint8_t* used,
                 else:
                     views[i].data = elements + (o64[i] - first) * width
                     views[i].size = o64[i + 1] - o64[i]
+            if child.null_count != 0 and child.buffers[0] != NULL:
+                if note_nulls(b, <const uint8_t*> child.buffers[0], child.offset + first, total, width,
+                              elements, views) != 0:
+                    return -1
             b.cols[j].data = <char*> views
         else:
             rc = import_values(b, a, start, b.rows, layout.type[j], formats[j], &b.cols[j].data)
             if rc != 0:
                 return -1 if rc == -1 else -2 - j
         if (a.null_count != 0 and a.n_buffers > 0 and a.buffers[0] != NULL
-                and any_null(<const uint8_t*> a.buffers[0], start, b.rows)):
+                and any_null(<const uint8_t*> a.buffers[0], start, b.rows)) or a.n_buffers == 0:
             valid = <uint8_t*> batch_alloc(b, b.rows)
             if valid == NULL:
                 return -1
-            expand_bits(<const uint8_t*> a.buffers[0], start, b.rows, valid)
+            if a.n_buffers == 0:
+                memset(valid, 0, <size_t> b.rows)
+            else:
+                expand_bits(<const uint8_t*> a.buffers[0], start, b.rows, valid)
             b.cols[j].valid = valid
     return 0
 
@@ -350,6 +397,11 @@ cdef class BatchFormats:
         import pyarrow.types as pt
 
         def letter(t):
+            packed = packed_format(t)
+            if packed is not None:
+                if not plain(t).equals(t):
+                    raise TypeError(f"the core does not read {t}")
+                return packed.encode()
             if pt.is_string(t):
                 return b"u"
             if pt.is_binary(t):
@@ -369,8 +421,8 @@ cdef class BatchFormats:
         n = len(schema)
         self.schema = schema
         self.kept = [letter(f.type) for f in schema]
-        self.kept += [letter(f.type.value_type) if (pt.is_list(f.type)
-                                                    or pt.is_large_list(f.type)) else b"-" for f in schema]
+        self.kept += [letter(f.type.value_type) if t[:1] == b"+" else b"-"
+                      for f, t in zip(schema, self.kept)]
         self.formats = <const char**> calloc(2 * n + 1, sizeof(char*))
         if self.formats == NULL:
             raise MemoryError

@@ -4,6 +4,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport add_acq_rel, add_relaxed
 from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, Chunk, Column, Layout, View, slot_serial
+from ordstream._core.ground.list_values cimport LIST_NULLS
 from ordstream._core.ground.output_columns cimport (
     Output, OutputColumn, copy_bytes, cut_column, heap_append, heap_larger, list_append, list_larger,
     offset_limit, taken, valid_room,
@@ -90,6 +91,7 @@ cdef void output_drop(Output* o, int32_t j) noexcept nogil:
     if oc.child != NULL:
         output_give(oc.child.data, o.keep)
         output_give(oc.child.heap, o.keep)
+        output_give(oc.child.valid, o.keep)
         free(oc.child)
     memset(oc, 0, sizeof(OutputColumn))
     oc.source = -1
@@ -165,7 +167,7 @@ cdef int output_grow(Output* o, int64_t need) noexcept nogil:
 cdef int64_t measure_views(const Column* col, const int32_t* sel, int64_t n, int32_t* offsets,
                            const char** first, int64_t width) noexcept nogil:
     """Offsets of n strings, or lists of values of `width` bytes, behind offsets[0]. Returns how many bytes
-    or values they have; -1: more than offsets can say.
+    or values they have; -1: more than offsets can say, or a list has nulls.
 
     first: where they begin, if they lie side by side, as an import leaves them; else NULL.
     """
@@ -183,6 +185,8 @@ cdef int64_t measure_views(const Column* col, const int32_t* sel, int64_t n, int
         size = 0
         if col.valid == NULL or col.valid[s]:
             size = views[s].size
+            if size >= LIST_NULLS:
+                return -1
         if size:
             if total == 0:
                 first[0] = views[s].data
@@ -231,6 +235,8 @@ cdef bint views_at_once(Output* o, OutputColumn* oc, int32_t element, const Colu
         if oc.child_rows + size + 1 > oc.child_capacity and list_larger(o, oc, size, element, False) != 0:
             return False
         to = oc.child.data + oc.child_rows * width
+        if oc.child.valid != NULL:
+            memset(oc.child.valid + oc.child_rows, 1, <size_t> size)
         oc.child_rows += size
     if size and first != NULL:
         memcpy(to, first, <size_t> (size * width))

@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport add_relaxed
 from ordstream._core.ground.chunk cimport PT_LIST, PT_VIEW, View
+from ordstream._core.ground.list_values cimport list_count, list_has_nulls, list_valid
 from ordstream._core.ground.widths cimport WIDTHS
 
 cdef extern from "output_memory.hpp" nogil:
@@ -90,6 +91,11 @@ cdef int list_larger(Output* o, OutputColumn* oc, int64_t size, int32_t element,
     if cap < 0:
         return -2
     cap = max(cap, need + 1)                                  # offsets are one more than elements
+    if child.valid != NULL:
+        p = taken(o, child.valid, oc.child_capacity + 8, cap + 8)
+        if p == NULL:
+            return -1
+        child.valid = <uint8_t*> p
     p = taken(o, child.data, oc.child_capacity * width, cap * width)
     if p == NULL:
         return -1
@@ -100,26 +106,45 @@ cdef int list_larger(Output* o, OutputColumn* oc, int64_t size, int32_t element,
     return 0
 
 
+cdef int list_nulls(Output* o, OutputColumn* oc) noexcept nogil:
+    """Validity of a list column's elements, none of which was null if there is none yet. 0, or -1: no
+    memory."""
+    if oc.child.valid == NULL:
+        oc.child.valid = <uint8_t*> taken(o, NULL, 0, oc.child_capacity + 8)
+        if oc.child.valid == NULL:
+            return -1
+        memset(oc.child.valid, 1, <size_t> oc.child_rows)
+    return 0
+
+
 cdef int list_append(Output* o, OutputColumn* oc, const View* v, int32_t element, bint first) noexcept nogil:
     """Append the elements of one list to the child column. Returns as heap_append; what a row that does not
     fit has left is cut off."""
     cdef OutputColumn* child = oc.child
-    cdef int64_t need = oc.child_rows + v.size
+    cdef int64_t n = list_count(v)
+    cdef int64_t need = oc.child_rows + n
     cdef int64_t width = 4 if element == PT_VIEW else WIDTHS[element]
     cdef int64_t i
     cdef int rc
     if need + 1 > oc.child_capacity:
-        rc = list_larger(o, oc, v.size, element, first)
+        rc = list_larger(o, oc, n, element, first)
         if rc != 0:
             return rc
+    if list_has_nulls(v):
+        rc = list_nulls(o, oc)
+        if rc != 0:
+            return rc
+        memcpy(child.valid + oc.child_rows, list_valid(v, width), <size_t> n)
+    elif child.valid != NULL:
+        memset(child.valid + oc.child_rows, 1, <size_t> n)
     if element == PT_VIEW:
-        for i in range(v.size):
+        for i in range(n):
             rc = heap_append(o, child, &(<const View*> v.data)[i], first)
             if rc != 0:
                 return rc
             (<int32_t*> child.data)[oc.child_rows + i + 1] = <int32_t> child.heap_size
-    elif v.size:
-        memcpy(child.data + oc.child_rows * width, v.data, v.size * width)
+    elif n:
+        memcpy(child.data + oc.child_rows * width, v.data, n * width)
     oc.child_rows = need
     return 0
 

@@ -8,6 +8,8 @@ from ordstream._core.ground.widths cimport WIDTHS
 
 import pyarrow.types as pat
 
+from ordstream.ground.packed_types import is_packed
+
 
 cdef inline int64_t start(const SourceRows* rows, const ArrowArray* a) noexcept nogil:
     return rows.batch.array.offset + a.offset + rows.row
@@ -93,6 +95,8 @@ cdef void source_value(const SourceRows* rows, int32_t s, int64_t slot, char* va
 def may_pass_unread(type_):
     """Whether columns of a type in core types may pass unread: others are converted as a whole, and what
     can't be converted is refused."""
+    if is_packed(type_):
+        return True
     if pat.is_list(type_) or pat.is_large_list(type_):
         return not pat.is_boolean(type_.value_type) and may_pass_unread(type_.value_type)
-    return not pat.is_decimal(type_)
+    return not pat.is_decimal128(type_)

@@ -16,7 +16,8 @@ from ordstream._core.ground.kernel_tools cimport owner_setup
 from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket
 from ordstream._core.state.keyed_state cimport KeySpecOwner, keyed_lookup
 from ordstream._core.state.python_state cimport Callbacks, State, StateSpec, fields_of
-from ordstream._core.state.python_values cimport KeyReader, RowReader, RowWriter, exception_set
+from ordstream._core.state.key_values cimport KeyReader
+from ordstream._core.state.python_values cimport RowReader, RowWriter, exception_set
 from ordstream._core.state.state_rows cimport owner_bucket_state
 from ordstream._core.state.struct_rows cimport FIELDS
 

@@ -13,6 +13,7 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.kernel cimport PS, SL, Kernel, KernelOwner, StateCursor
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, failure_text, owner_setup
 from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.ground.list_values cimport list_count, list_there
 from ordstream._core.state.kept_lists cimport (
     KeptList, ListBlocks, list_clear, list_fill, list_move, list_values, lists_pack,
 )
@@ -79,23 +80,23 @@ cdef Chunk* anchored_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         if lists.valid != NULL and lists.valid[slot] == 0:
             continue
         v = &(<const View*> lists.data)[slot]
-        if v.size < 2:
+        m = list_count(v)
+        if m < 2:
             continue
         # most lists do not hold the anchor: search them in place
         if width == 8 and x.element != PT_F64:
             found = False
-            for j in range(v.size):
+            for j in range(m):
                 found |= (<const int64_t*> v.data)[j] == (<const int64_t*> x.anchor)[0]
             if not found:
                 continue
-        if v.size > room:
-            room = max(v.size, room * 2, 64)
+        if m > room:
+            room = max(m, room * 2, 64)
             elements = scratch_alloc(w, room * width)
             if elements == NULL:
                 chunk_fail(c, slot, FAIL_MEMORY)
                 return out
-        memcpy(elements, v.data, v.size * width)
-        m = sort_distinct(elements, x.element, v.size)
+        m = sort_distinct(elements, x.element, list_there(v, width, elements))
         found = False
         for j in range(m):
             found |= same_element(x, elements + j * width)

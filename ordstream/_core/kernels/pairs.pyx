@@ -1,5 +1,5 @@
 """Stateless kernels that turn a list into rows: pairs and explode. Contract: kernel.pxd (a)."""
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
@@ -8,6 +8,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail, chunk_fail_all, owner_setup
+from ordstream._core.ground.list_values cimport list_count, list_has_nulls, list_there, list_valid
 from ordstream._core.ground.slot_values cimport gather
 
 cdef extern from "list_ops.hpp" namespace "ord" nogil:
@@ -72,7 +73,7 @@ cdef int32_t rows_expected(const FlatContext* x, const Chunk* c, bint pairs) noe
     for i in range(c.n):
         slot = row_slot(c, i)
         if lists.valid == NULL or lists.valid[slot] != 0:
-            size = min((<const View*> lists.data)[slot].size, <int64_t> EXPECTED_MOST)
+            size = min(list_count(&(<const View*> lists.data)[slot]), <int64_t> EXPECTED_MOST)
             total += size * (size - 1) // 2 if pairs else size
             if total >= EXPECTED_MOST:
                 return EXPECTED_MOST
@@ -105,16 +106,16 @@ cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         if lists.valid != NULL and lists.valid[slot] == 0:
             continue
         v = &(<const View*> lists.data)[slot]
-        if v.size < 2:
+        m = list_count(v)
+        if m < 2:
             continue
-        if v.size > room:
-            room = max(v.size, room * 2, 64)
+        if m > room:
+            room = max(m, room * 2, 64)
             elements = scratch_alloc(w, room * x.width)
             if elements == NULL:
                 chunk_fail(c, slot, FAIL_MEMORY)
                 return out
-        memcpy(elements, v.data, v.size * x.width)
-        m = sort_distinct(elements, x.element, v.size)
+        m = sort_distinct(elements, x.element, list_there(v, x.width, elements))
         n = m * (m - 1) // 2
         if n == 0:
             continue
@@ -128,7 +129,8 @@ cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 
 cdef int explode_at_once(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* out) noexcept nogil:
-    """All elements of all lists, for which there is room: one pass per column. 0, or -1: no memory."""
+    """All elements of all lists, for which there is room: one pass per column. 0; -1: no memory; 1: a list
+    has nulls, and nothing was done."""
     cdef const Column* lists = &c.cols[x.column]
     cdef const Column* source
     cdef const View* v
@@ -144,6 +146,8 @@ cdef int explode_at_once(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, C
         v = &(<const View*> lists.data)[slot]
         if v.size == 0 or (lists.valid != NULL and lists.valid[slot] == 0):
             continue
+        if list_has_nulls(v):
+            return 1
         if v.data != end:
             if end != NULL:
                 memcpy(to, begin, end - begin)
@@ -170,6 +174,17 @@ cdef int explode_at_once(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, C
     return 0
 
 
+cdef int put_valid(Worker* w, Chunk* out, int32_t column, const uint8_t* valid, int64_t n) noexcept nogil:
+    """Which of n values behind out.n are there; NULL: all. 0, or -1: no memory."""
+    if valid != NULL and chunk_set_valid(w, out, column) != 0:
+        return -1
+    if valid != NULL:
+        memcpy(out.cols[column].valid + out.n, valid, <size_t> n)
+    elif out.cols[column].valid != NULL:
+        memset(out.cols[column].valid + out.n, 1, <size_t> n)
+    return 0
+
+
 cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """One row per element of each row's list, in order.
 
@@ -181,8 +196,10 @@ cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef const View* v
     cdef Chunk* out = chunk_new(w)
     cdef int32_t expected
+    cdef int64_t n
     cdef int32_t i
     cdef int32_t slot
+    cdef int rc
     if out == NULL:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     expected = rows_expected(x, c, False)
@@ -190,9 +207,11 @@ cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         chunk_fail(c, -1, FAIL_MEMORY)
         return out
     if expected < EXPECTED_MOST:
-        if explode_at_once(x, k, w, c, out) != 0:
+        rc = explode_at_once(x, k, w, c, out)
+        if rc < 0:
             chunk_fail(c, -1, FAIL_MEMORY)
-        return out
+        if rc <= 0:
+            return out
     for i in range(c.n):
         slot = row_slot(c, i)
         if lists.valid != NULL and lists.valid[slot] == 0:
@@ -200,11 +219,13 @@ cdef Chunk* explode_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         v = &(<const View*> lists.data)[slot]
         if v.size == 0:
             continue
-        if reserve(k, w, out, v.size) != 0 or carry_row(x, k, w, c, out, slot, v.size) != 0:
+        n = list_count(v)
+        if (reserve(k, w, out, n) != 0 or carry_row(x, k, w, c, out, slot, n) != 0
+                or put_valid(w, out, x.ncarry, list_valid(v, x.width), n) != 0):
             chunk_fail(c, slot, FAIL_MEMORY)
             return out
-        memcpy(out.cols[x.ncarry].data + <int64_t> out.n * x.width, v.data, v.size * x.width)
-        out.n += <int32_t> v.size
+        memcpy(out.cols[x.ncarry].data + <int64_t> out.n * x.width, v.data, n * x.width)
+        out.n += <int32_t> n
         out.slots = out.n
     return out
 

@@ -20,7 +20,8 @@ from ordstream._core.state.python_state cimport (
     Callbacks, Emitter, State, StateSpec, field_of, fields_of, put_fields,
 )
 from ordstream._core.state.python_timers cimport Timers
-from ordstream._core.state.python_values cimport KeyReader, RowWriter, exception_set
+from ordstream._core.state.key_values cimport KeyReader
+from ordstream._core.state.python_values cimport RowWriter, exception_set
 from ordstream._core.state.row_cursor cimport RowCursor, RowShape
 from ordstream._core.state.state_rows cimport owner_state
 

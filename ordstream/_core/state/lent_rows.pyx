@@ -7,6 +7,7 @@ from ordstream._core.ground.chunk cimport (
     DATA, Chunk, Column, View, Worker, chunk_alloc, chunk_set_valid,
 )
 from ordstream._core.ground.imported_batch cimport Batch
+from ordstream._core.ground.list_values cimport view_bytes
 from ordstream._core.ground.kept_batches cimport (
     KeptBatches, batches_are_few, kept_batch, kept_begin, kept_end,
 )
@@ -210,7 +211,7 @@ cdef int show_lent(const RowSpec* x, const LentRows* l, Worker* w, int64_t word,
         elif unit[j]:
             v = <View*> to
             v[0] = (<const View*> source.data)[row]
-            size = v.size * unit[j]
+            size = view_bytes(v.size, unit[j])
             if copies and size:
                 bytes = chunk_alloc(w, out, size)
                 if bytes == NULL:

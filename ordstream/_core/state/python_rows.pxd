@@ -12,7 +12,7 @@ from ordstream._core.ground.chunk cimport Chunk, ChunkPool, Failure, Worker
 from ordstream._core.ground.kernel cimport Kernel, StateCursor
 from ordstream._core.state.keyed_state cimport KeyedState
 from ordstream._core.state.python_state cimport StateSpec
-from ordstream._core.state.python_values cimport KeyReader
+from ordstream._core.state.key_values cimport KeyReader
 
 cdef struct PythonBucket:
     # A record's 8 bytes are the position of the key's state in `states`, plus 1; 0: the key has no state.

@@ -12,7 +12,8 @@ from ordstream._core.state.keyed_rows cimport (
 from ordstream._core.state.key_records cimport key_read
 from ordstream._core.state.keyed_state cimport keyed_record, keyed_state
 from ordstream._core.state.python_state cimport State, StateSpec, fields_of
-from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, KeyReader, exception_set
+from ordstream._core.state.key_values cimport KeyReader
+from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, exception_set
 
 import pyarrow as pa
 import pyarrow.types as pat

@@ -6,7 +6,8 @@ from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Layout, Worker
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
-from ordstream._core.state.python_values cimport KeyReader, RowWriter
+from ordstream._core.state.key_values cimport KeyReader
+from ordstream._core.state.python_values cimport RowWriter
 
 cdef class StateSpec:
     # Declared fields of a state. Shared by the states of an operator.

@@ -7,7 +7,6 @@ here needs the GIL.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Column, Failure, Worker
-from ordstream._core.state.keyed_state cimport KeySpec
 
 cdef class ColumnReader:
     # One input column. Thread safety: stateless after __init__.
@@ -16,6 +15,7 @@ cdef class ColumnReader:
     cdef int32_t text          # PT_VIEW: 1 utf8, 0 binary
     cdef int32_t by_arrow      # values are made by pyarrow from gathered storage
     cdef object type           # pyarrow type
+    cdef bytes packed          # format of a packed type (packed_values.hpp), or None
     cdef object made           # what makes datetime objects of storage (ground/datetimes.py), or None
     cdef ColumnReader element  # PT_LIST
     cdef list read(self, const Column* col, const int32_t* rows, int32_t n)
@@ -43,11 +43,14 @@ cdef class ColumnWriter:
     cdef public str name
     cdef object type
     cdef bint wide             # decimals of more than 18 digits
+    cdef bint packed           # bytes that stand for a value of another type (packed_values.hpp)
     cdef object counted        # what counts a datetime object in the column's unit, or None
     cdef ColumnWriter element
     cdef int write(self, Worker* w, Chunk* out, int32_t col, int32_t index, object value) except -1
     cdef int put(self, Worker* w, Chunk* out, char* to, object value) except -1
     cdef int put_storage(self, Worker* w, Chunk* out, char* to, object value) except -1
+    cdef int write_nulls(self, Worker* w, Chunk* out, int32_t col, int32_t start, object array,
+                         list buffers) except -1
     cdef int write_array(self, Worker* w, Chunk* out, int32_t col, int32_t start, object array) except -1
 
 cdef class RowWriter:
@@ -57,10 +60,5 @@ cdef class RowWriter:
     cdef int32_t ncols
     cdef int append(self, Worker* w, Chunk* out, tuple values, int32_t origin) except -1
     cdef tuple fitted(self, object result)
-
-cdef class KeyReader:
-    # Key record -> what a user calls the key: the value of a single key column, a tuple of several.
-    cdef list types
-    cdef object key(self, const KeySpec* spec, const char* record)
 
 cdef int exception_set(Failure* f, int32_t slot, object exc) except -1

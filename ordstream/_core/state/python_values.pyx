@@ -12,19 +12,21 @@ from ordstream._core.ground.chunk cimport (
     FAIL_PYTHON, PT_BOOL, PT_F32, PT_F64, PT_I8, PT_I16, PT_I32, PT_I64, PT_LIST, PT_U8, PT_U16,
     PT_U64, PT_VIEW, Chunk, Column, Failure, View, Worker, chunk_alloc, chunk_set_valid, failure_set,
 )
-from ordstream._core.state.keyed_state cimport KeySpec
+from ordstream._core.ground.list_values cimport LIST_NULLS, list_count, list_valid, view_bytes
 from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.ground.widths cimport WIDTHS
-from ordstream._core.state.wide_values cimport wide_array, wide_put, wide_value
+from ordstream._core.state.packed_arrays cimport packed_put, packed_rows
+from ordstream._core.state.wide_values cimport wide_array, wide_put
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.errors import shown
 from ordstream.ground.datetimes import counter, maker
+from ordstream.ground.packed_types import as_plain, is_packed, packed_format
 from ordstream.ground.types import (
     from_storage, is_counted, is_string, is_temporal, is_wide, physical_type, row_class, storage_array,
-    storage_type, to_python, to_storage,
+    storage_type, to_storage,
 )
 
 cdef extern from "Python.h":
@@ -106,7 +108,9 @@ cdef class ColumnReader:
         self.kind = physical.code
         self.width = physical.width
         self.text = is_string(type_)
-        self.by_arrow = is_temporal(type_) or pat.is_decimal(type_)
+        format = packed_format(type_)
+        self.packed = None if format is None else format.encode()
+        self.by_arrow = is_temporal(type_) or pat.is_decimal(type_) or self.packed is not None
         self.type = type_
         self.made = maker(type_)
         self.element = ColumnReader(type_.value_type, name) if self.kind == PT_LIST else None
@@ -154,7 +158,6 @@ cdef class ColumnReader:
         cdef View v
         cdef int32_t i, slot
         cdef list out = []
-        flat.valid = NULL
         for i in range(n):
             slot = i if rows == NULL else rows[i]
             if col.valid != NULL and not col.valid[slot]:
@@ -162,7 +165,8 @@ cdef class ColumnReader:
                 continue
             memcpy(&v, col.data + <int64_t> slot * sizeof(View), sizeof(View))
             flat.data = <char*> v.data
-            out.append([] if v.size == 0 else self.element.read(&flat, NULL, <int32_t> v.size))
+            flat.valid = <uint8_t*> list_valid(&v, self.element.width)
+            out.append([] if v.size == 0 else self.element.read(&flat, NULL, <int32_t> list_count(&v)))
         return out
 
     cdef object arrow(self, const Column* col, const int32_t* rows, int32_t n):
@@ -181,6 +185,8 @@ cdef class ColumnReader:
                 slot = i if rows == NULL else rows[i]
                 if col.valid[slot]:
                     mask[i >> 3] |= <char> (1 << (i & 7))
+        if self.packed is not None:
+            return packed_rows(self.type, self.packed, col, rows, n)
         valid = None if bits is None else pa.py_buffer(bits)
         if is_wide(self.type):
             return wide_array(self.type, col, rows, n, valid)
@@ -206,7 +212,9 @@ cdef class ColumnReader:
         cdef int64_t* at = <int64_t*> PyBytes_AS_STRING(offsets)
         cdef int32_t width = 1 if self.kind == PT_VIEW else WIDTHS[self.element.kind]
         cdef bytes data
+        cdef bytearray there = None                 # of the elements: a byte for each, once one is null
         cdef char* to
+        cdef const uint8_t* nulls
         cdef View v
         cdef int32_t i, slot, step
         cdef Column flat
@@ -225,15 +233,21 @@ cdef class ColumnReader:
                     continue
                 memcpy(&v, col.data + <int64_t> slot * sizeof(View), sizeof(View))
                 if not step:
-                    at[i + 1] = at[i] + v.size
+                    at[i + 1] = at[i] + list_count(&v)
                 elif v.size:
-                    memcpy(to + at[i] * width, v.data, v.size * width)
+                    memcpy(to + at[i] * width, v.data, list_count(&v) * width)
+                    nulls = list_valid(&v, width)
+                    if nulls != NULL:
+                        there = bytearray(b"\1") * at[n] if there is None else there
+                        memcpy(PyByteArray_AS_STRING(there) + at[i], nulls, list_count(&v))
         if self.kind == PT_VIEW:
             big = pa.large_string() if self.text else pa.large_binary()
             array = pa.Array.from_buffers(big, n, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
         else:
             flat.data = PyBytes_AS_STRING(data)
             flat.valid = NULL
+            if there is not None:
+                flat.valid = <uint8_t*> PyByteArray_AS_STRING(there)
             big = pa.large_list(self.type.value_type)
             values = self.element.arrow(&flat, NULL, <int32_t> at[n])
             array = pa.Array.from_buffers(big, n, [valid, pa.py_buffer(offsets)], children=[values])
@@ -298,6 +312,7 @@ cdef class ColumnWriter:
         self.name = field.name
         self.type = type_
         self.wide = is_wide(type_)
+        self.packed = is_packed(type_)
         self.counted = counter(type_) if is_temporal(type_) else None
         self.low = 1
         self.high = 0
@@ -308,7 +323,7 @@ cdef class ColumnWriter:
             self.high = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
         self.element = None
         if self.kind == PT_LIST:
-            self.element = ColumnWriter(pa.field(field.name, type_.value_type))
+            self.element = ColumnWriter(pa.field(field.name, type_.value_type, type_.value_field.nullable))
 
     cdef int write(self, Worker* w, Chunk* out, int32_t col, int32_t index, object value) except -1:
         """Write `value` at a slot that chunk_reserve made room for.
@@ -358,6 +373,7 @@ cdef class ColumnWriter:
     cdef int put_storage(self, Worker* w, Chunk* out, char* to, object value) except -1:
         """Write a storage value."""
         cdef const char* data
+        cdef char* at
         cdef Py_ssize_t size, i
         cdef View view
         cdef int64_t v
@@ -367,6 +383,8 @@ cdef class ColumnWriter:
         if self.wide:
             raw = from_storage([value], self.type).buffers()[1].to_pybytes()
             wide_put(w, out, to, PyBytes_AS_STRING(raw), 1)
+        elif self.packed:
+            packed_put(w, out, to, from_storage([value], self.type))
         elif self.kind == PT_VIEW:
             if self.text:
                 data = PyUnicode_AsUTF8AndSize(value, &size)
@@ -386,13 +404,21 @@ cdef class ColumnWriter:
             view.size = size
             view.data = NULL
             if size:
-                view.data = chunk_alloc(w, out, size * self.element.width)
+                some = None in value
+                if some and not self.element.nullable:
+                    raise ValueError(f"column {self.name!r}: its lists are declared without None")
+                if some:
+                    view.size = size | LIST_NULLS
+                view.data = chunk_alloc(w, out, view_bytes(view.size, self.element.width))
                 if view.data == NULL:
                     raise MemoryError
                 for i in range(size):
-                    if value[i] is None:
-                        raise ValueError(f"column {self.name!r}: a list can't contain None")
-                    self.element.put_storage(w, out, <char*> view.data + i * self.element.width, value[i])
+                    at = <char*> view.data + i * self.element.width
+                    memset(at, 0, self.element.width)
+                    if value[i] is not None:
+                        self.element.put_storage(w, out, at, value[i])
+                    if some:
+                        (<char*> view.data)[size * self.element.width + i] = value[i] is not None
             memcpy(to, &view, sizeof(View))
         elif self.kind == PT_F64:
             d = value
@@ -423,28 +449,22 @@ cdef class ColumnWriter:
         cdef const int64_t* offsets
         cdef char* to
         cdef char* heap
+        cdef bytes there = None                     # of elements: a byte for each, where one is null
+        cdef int64_t size
         cdef View view
         cdef Column* c = &out.cols[col]
         cdef int32_t width
         if self.kind == PT_LIST and array.type != pa.large_list(self.type.value_type):
             array = array.cast(pa.large_list(self.type.value_type))
+        elif self.packed:
+            array = as_plain(array)
         elif self.kind == PT_VIEW and not self.wide:
             array = array.cast(pa.large_string() if self.text else pa.large_binary())
         elif is_counted(array.type):
             array = storage_array(array)
         buffers = array.buffers()
         offset = array.offset
-        if array.null_count:
-            if not self.nullable:
-                raise ValueError(f"column {self.name!r} is declared without nulls, got a null")
-            if chunk_set_valid(w, out, col) < 0:
-                raise MemoryError
-        if c.valid != NULL:
-            memset(c.valid + start, 1, n)
-            if array.null_count:
-                bits = <const uint8_t*> <uintptr_t> buffers[0].address
-                for i in range(n):
-                    c.valid[start + i] = bits[(offset + i) >> 3] >> ((offset + i) & 7) & 1
+        self.write_nulls(w, out, col, start, array, buffers)
         if n == 0:
             return 0
         to = c.data + <int64_t> start * self.width
@@ -454,6 +474,8 @@ cdef class ColumnWriter:
                 to[i] = bits[(offset + i) >> 3] >> ((offset + i) & 7) & 1
         elif self.wide:
             wide_put(w, out, to, <const char*> <uintptr_t> buffers[1].address + offset * 16, n)
+        elif self.packed:
+            packed_put(w, out, to, array)
         elif self.kind in (PT_VIEW, PT_LIST):
             offsets = <const int64_t*> <uintptr_t> buffers[1].address + offset
             a = offsets[0]
@@ -462,24 +484,60 @@ cdef class ColumnWriter:
             data = NULL
             values = None
             if self.kind == PT_LIST:
-                if array.flatten().null_count:
-                    raise ValueError(f"column {self.name!r}: a list can't contain null")
                 width = self.element.width
-                values = self._element_bytes(array.values.slice(a, b - a))
+                items = array.values.slice(a, b - a)
+                if items.null_count:
+                    if not self.element.nullable and array.flatten().null_count:
+                        raise ValueError(f"column {self.name!r}: its lists are declared without nulls")
+                    there = bytes(items.is_valid().to_pylist())
+                values = self._element_bytes(items)
                 data = values
             elif buffers[2] is not None:
                 data = <const char*> <uintptr_t> buffers[2].address + a
-            heap = chunk_alloc(w, out, (b - a) * width + 1)
+            heap = chunk_alloc(w, out, (b - a) * (width + (there is not None)) + 8 * n + 1)
             if heap == NULL:
                 raise MemoryError
-            if b > a:
+            if b > a and there is None:
                 memcpy(heap, data, (b - a) * width)
             for i in range(n):
-                view.size = offsets[i + 1] - offsets[i]
-                view.data = heap + (offsets[i] - a) * width if view.size else NULL
+                size = offsets[i + 1] - offsets[i]
+                view.size = size
+                view.data = heap if size else NULL
+                if there is not None and size:
+                    memcpy(heap, data + (offsets[i] - a) * width, size * width)
+                    if b"\0" in there[offsets[i] - a:offsets[i + 1] - a]:
+                        memcpy(heap + size * width, PyBytes_AS_STRING(there) + offsets[i] - a, size)
+                        view.size = size | LIST_NULLS
+                heap += view_bytes(view.size, width)
+                if there is not None:                        # elements lie at multiples of their width
+                    heap += -view_bytes(view.size, width) & 7
                 memcpy(to + i * sizeof(View), &view, sizeof(View))
         else:
             memcpy(to, <const char*> <uintptr_t> buffers[1].address + offset * self.width, n * self.width)
+        return 0
+
+    cdef int write_nulls(self, Worker* w, Chunk* out, int32_t col, int32_t start, object array,
+                         list buffers) except -1:
+        """`write_array`, which values are null."""
+        cdef int64_t n = len(array)
+        cdef int64_t offset = array.offset
+        cdef int64_t i
+        cdef const uint8_t* bits
+        cdef Column* c = &out.cols[col]
+        if array.null_count:
+            if not self.nullable:
+                raise ValueError(f"column {self.name!r} is declared without nulls, got a null")
+            if chunk_set_valid(w, out, col) < 0:
+                raise MemoryError
+        if c.valid == NULL:
+            return 0
+        memset(c.valid + start, 1, n)
+        if array.null_count and buffers[0] is None:          # nothing but nulls
+            memset(c.valid + start, 0, n)
+        elif array.null_count:
+            bits = <const uint8_t*> <uintptr_t> buffers[0].address
+            for i in range(n):
+                c.valid[start + i] = bits[(offset + i) >> 3] >> ((offset + i) & 7) & 1
         return 0
 
     def _element_bytes(self, array):
@@ -534,46 +592,3 @@ cdef class RowWriter:
         """The error for a row of another length."""
         return ValueError(f"expected {self.ncols} values ({', '.join(self.names)}), got {len(values)}: "
                           f"{shown(values)}")
-
-
-cdef class KeyReader:
-    """Reads key records.
-
-    Parameters
-    ----------
-    types : sequence of pyarrow.DataType
-        Of the key columns.
-    storage : bool
-        As in RowReader.
-    """
-
-    def __init__(self, types, storage=False):
-        self.types = [storage_type(t) if storage else t for t in types]
-
-    cdef object key(self, const KeySpec* spec, const char* record):
-        cdef uint64_t nulls
-        cdef int64_t v
-        cdef double d
-        cdef int32_t j
-        cdef list out = []
-        memcpy(&nulls, record, 8)
-        for j in range(spec.ncols):
-            t = self.types[j]
-            if nulls >> j & 1:
-                out.append(None)
-            elif is_wide(t):
-                out.append(wide_value(t, <const View*> (record + spec.offset[j])))
-            elif spec.type[j] == PT_VIEW:
-                out.append(load_value(PT_VIEW, is_string(t), record + spec.offset[j]))
-            elif spec.type[j] in (PT_F32, PT_F64):
-                memcpy(&d, record + spec.offset[j], 8)
-                out.append(d)
-            else:
-                memcpy(&v, record + spec.offset[j], 8)
-                if spec.type[j] == PT_BOOL:
-                    out.append(v != 0)
-                elif spec.type[j] == PT_U64:
-                    out.append(<uint64_t> v)
-                else:
-                    out.append(to_python(v, t))
-        return out[0] if len(out) == 1 else tuple(out)

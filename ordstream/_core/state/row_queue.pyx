@@ -5,6 +5,7 @@ from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_STATE, PT_LIST, PT_VIEW, Chunk, Column, LayoutOwner, View, Worker, chunk_alloc,
 )
+from ordstream._core.ground.list_values cimport LIST_NULLS, view_bytes
 from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.state_columns cimport put_valid
 
@@ -46,7 +47,7 @@ cdef Entry* entry_of(const RowSpec* x, int64_t* held, const Chunk* c, int32_t ro
     cdef int32_t j
     for j in range(n if x.apart else 0):
         if unit[j] and not is_null(&cols[column[j]], row):
-            need += (<const View*> cols[column[j]].data)[row].size * unit[j] + 7 & ~<int64_t> 7
+            need += view_bytes((<const View*> cols[column[j]].data)[row].size, unit[j]) + 7 & ~<int64_t> 7
     entry = entry_room(held, old, need)
     if entry == NULL:
         return NULL
@@ -64,7 +65,7 @@ cdef Entry* entry_of(const RowSpec* x, int64_t* held, const Chunk* c, int32_t ro
             to = <View*> (<char*> entry + offset[j])
             to.data = bytes
             to.size = v.size
-            size = v.size * unit[j]
+            size = view_bytes(v.size, unit[j])
             copy_short(bytes, v.data, size)
             bytes += size + 7 & ~<int64_t> 7
         elif width[j] == 8:
@@ -98,7 +99,7 @@ cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32
         elif unit[j]:
             v = <View*> to
             v[0] = (<const View*> (<char*> entry + offset[j]))[0]
-            size = v.size * unit[j]
+            size = view_bytes(v.size, unit[j])
             if copies and size:
                 bytes = chunk_alloc(w, out, size)
                 if bytes == NULL:
@@ -135,7 +136,7 @@ cdef int64_t written_size(const RowSpec* x, const Queue* q) noexcept nogil:
             if flag_of(entry, j)[0] == 0:
                 continue
             if x.unit[j]:
-                size += 8 + (<View*> (<char*> entry + x.offset[j])).size * x.unit[j]
+                size += 8 + view_bytes((<View*> (<char*> entry + x.offset[j])).size, x.unit[j])
             else:
                 size += x.width[j]
         entry = entry.next
@@ -167,8 +168,8 @@ cdef int queue_write(const RowSpec* x, Worker* w, const Queue* q, Chunk* out, Vi
             v = <const View*> (<char*> entry + x.offset[j])
             memcpy(to, &v.size, 8)
             if v.size:
-                memcpy(to + 8, v.data, <size_t> v.size * x.unit[j])
-            to += 8 + v.size * x.unit[j]
+                memcpy(to + 8, v.data, <size_t> view_bytes(v.size, x.unit[j]))
+            to += 8 + view_bytes(v.size, x.unit[j])
         entry = entry.next
     return 0
 
@@ -196,9 +197,9 @@ cdef int32_t read_entry(const RowSpec* x, int64_t* held, const char* at, const c
                 return FAIL_STATE
             memcpy(&size, p, 8)
             p += 8
-            if size < 0 or size > (end - p) // x.unit[j]:
+            if size < 0 or (size if size < LIST_NULLS else size - LIST_NULLS) > (end - p) // x.unit[j]:
                 return FAIL_STATE
-            size *= x.unit[j]
+            size = view_bytes(size, x.unit[j])
             need += size + 7 & ~<int64_t> 7
         if end - p < size:
             return FAIL_STATE
@@ -221,7 +222,7 @@ cdef int32_t read_entry(const RowSpec* x, int64_t* held, const char* at, const c
         memcpy(&size, p, 8)
         (<View*> (<char*> entry + x.offset[j])).data = bytes
         (<View*> (<char*> entry + x.offset[j])).size = size
-        size *= x.unit[j]
+        size = view_bytes(size, x.unit[j])
         if size:
             memcpy(bytes, p + 8, <size_t> size)
         bytes += size + 7 & ~<int64_t> 7

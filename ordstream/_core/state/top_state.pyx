@@ -2,6 +2,7 @@
 from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
+from ordstream._core.ground.list_values cimport view_bytes
 from ordstream._core.ground.blocks cimport block_give, block_take, blocks_bytes, blocks_free, size_class
 from ordstream._core.ground.chunk cimport (
     PT_F32, PT_F64, PT_U64, PT_VIEW, Chunk, Column, View, Worker, arena_alloc, chunk_alloc, chunk_set_valid,
@@ -55,7 +56,7 @@ cdef int store_row(const TopContext* x, TopBucket* b, Entry* e, const Chunk* c, 
         old = <View*> (base + x.offset[j])
         if x.bytes[j]:
             if old.size:
-                block_give(&b.blocks, <char*> old.data, size_class(old.size * x.bytes[j]))
+                block_give(&b.blocks, <char*> old.data, size_class(view_bytes(old.size, x.bytes[j])))
             memset(old, 0, sizeof(View))
         if col.data == NULL or (col.valid != NULL and col.valid[row] == 0):
             valid[j] = col.data == NULL
@@ -65,7 +66,7 @@ cdef int store_row(const TopContext* x, TopBucket* b, Entry* e, const Chunk* c, 
             memcpy(base + x.offset[j], col.data + <int64_t> row * x.width[j], x.width[j])
             continue
         v = &(<const View*> col.data)[row]
-        size = v.size * x.bytes[j]
+        size = view_bytes(v.size, x.bytes[j])
         if size:
             block = block_take(&b.blocks, size_class(size))
             if block == NULL:
@@ -98,10 +99,10 @@ cdef int put_row(const TopContext* x, Worker* w, const Entry* e, Chunk* out, int
         if copies and x.bytes[j]:
             v = <View*> to
             if v.size:
-                bytes = chunk_alloc(w, out, v.size * x.bytes[j])
+                bytes = chunk_alloc(w, out, view_bytes(v.size, x.bytes[j]))
                 if bytes == NULL:
                     return -1
-                memcpy(bytes, v.data, v.size * x.bytes[j])
+                memcpy(bytes, v.data, <size_t> view_bytes(v.size, x.bytes[j]))
                 v.data = bytes
         if valid[j] == 0:
             if chunk_set_valid(w, out, column) != 0:
@@ -190,7 +191,7 @@ cdef int forget_evicted(const TopContext* x, TopBucket* b) noexcept nogil:
                 if x.bytes[j]:
                     v = <View*> (<char*> entry_of(b, i) + x.offset[j])
                     if v.size:
-                        block_give(&b.blocks, <char*> v.data, size_class(v.size * x.bytes[j]))
+                        block_give(&b.blocks, <char*> v.data, size_class(view_bytes(v.size, x.bytes[j])))
     for i in range(b.keyed.capacity):
         e = &b.keyed.table[i]
         if e.record and moved[e.record - 1]:

@@ -1,0 +1,122 @@
+"""Casts of structs, lists and maps, part by part.
+
+Arrow's own cast takes a null that lies under a null for one of the inner column: a null struct would not
+pass as one whose fields have no nulls. Nor does it go to an extension type inside of another.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from ordstream.ground.packed_types import as_plain, is_any_list
+
+
+def cast_column(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """The column as this type. Fields of a struct are matched by position.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        A value does not fit, or is null where the type has no nulls, or there is no such cast.
+    """
+    if column.type.equals(type_):
+        return column
+    if pat.is_run_end_encoded(column.type) or pat.is_dictionary(column.type):
+        return cast_column(as_plain(column), type_)
+    if isinstance(column, pa.ExtensionArray):
+        return cast_column(column.storage, type_)
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, cast_column(column, type_.storage_type))
+    if not pat.is_nested(type_) or pat.is_null(column.type):
+        return column.cast(type_)
+    if pat.is_struct(type_):
+        return _struct(column, type_)
+    if pat.is_map(type_) and pat.is_map(column.type):
+        return _map(column, type_)
+    return _list(column, type_)
+
+
+def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns by position, cast to the types of `schema`, under its names.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        As `cast_column`.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    columns = [cast_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def nullable_inside(type_: pa.DataType) -> pa.DataType:
+    """The type with nulls allowed at every level: Parquet's writer takes a null under a null for one of the
+    inner column.
+    """
+    if pat.is_struct(type_):
+        return pa.struct([_nullable(field) for field in type_])
+    if pat.is_map(type_):
+        key = type_.key_field.with_type(nullable_inside(type_.key_type))
+        return pa.map_(key, _nullable(type_.item_field), type_.keys_sorted)
+    if pat.is_fixed_size_list(type_):
+        return pa.list_(_nullable(type_.value_field), type_.list_size)
+    if pat.is_large_list(type_):
+        return pa.large_list(_nullable(type_.value_field))
+    return pa.list_(_nullable(type_.value_field)) if pat.is_list(type_) else type_
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, nullable_inside(field.type))
+
+
+def _struct(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if not pat.is_struct(column.type) or column.type.num_fields != type_.num_fields:
+        raise pa.ArrowTypeError(f"{column.type} can't be read as {type_}")
+    if not type_.num_fields:
+        return column
+    there = column.is_valid()
+    parts = [_part(column.field(at), type_.field(at), there) for at in range(type_.num_fields)]
+    return pa.StructArray.from_arrays(parts, fields=list(type_), mask=pc.invert(there))
+
+
+def _part(values: pa.Array, field: pa.Field, there: pa.Array | None = None) -> pa.Array:
+    """What lies inside; `there`: where there is something around it."""
+    if not field.nullable and values.null_count:
+        seen = values if there is None else values.filter(there)
+        if seen.null_count:
+            raise pa.ArrowInvalid(f"{field.name!r} is declared without nulls, and there is one inside")
+    return cast_column(values, field.type)
+
+
+def _offsets(column: pa.Array) -> pa.Array:
+    """Of the values that `flatten` gives: none of a null list."""
+    sizes = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
+    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum_checked(sizes)])
+
+
+def _map(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    # the same buffers: Arrow counts and flattens lists only
+    pairs = pa.list_(pa.field("entries", pa.struct([column.type.key_field, column.type.item_field]), False))
+    buffers = column.buffers()[:2]
+    column = pa.ListArray.from_buffers(
+        pairs, len(column), buffers, column.null_count, column.offset, [column.values]
+    )
+    offsets, entries = _offsets(column), column.flatten()
+    keys, items = _part(entries.field(0), type_.key_field), _part(entries.field(1), type_.item_field)
+    return pa.MapArray.from_arrays(offsets, keys, items, type_, mask=column.is_null())
+
+
+def _list(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    same = is_any_list(column.type) or pat.is_fixed_size_list(column.type)
+    if not same or not (is_any_list(type_) or pat.is_fixed_size_list(type_)):
+        raise pa.ArrowTypeError(f"{column.type} can't be read as {type_}")
+    column = as_plain(column)  # list views
+    if pat.is_fixed_size_list(column.type):
+        column = column.cast(pa.list_(column.type.value_field))
+    inside = _part(column.flatten(), type_.value_field)
+    list_ = pa.list_(type_.value_field)
+    made = pa.ListArray.from_arrays(_offsets(column), inside, list_, mask=column.is_null())
+    return made if type_.equals(list_) else made.cast(type_)
