@@ -12,17 +12,13 @@ import pyarrow.types as pat
 from pyspark import TaskContext
 
 from ordstream.errors import SourceError
-from ordstream.ground.types import is_list
+from ordstream.ground.nested_cast import cast_column
+from ordstream.ground.packed_types import is_any_list
 from ordstream.spark.kinds import fits, not_read
 
 ROWS_PER_BATCH = 4_096  # rows of an RDD that are put into one record batch
 
 UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00", "Etc/GMT")
-
-
-def cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column as this type."""
-    return column if column.type.equals(kind) else column.cast(kind)
 
 
 def read_column(batch: pa.RecordBatch, name: str, column: pa.Field) -> pa.Array:
@@ -57,8 +53,12 @@ def _mixes(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a cast would take an instant for a wall clock's reading, or a day, or the other way round:
     not in UTC, where they agree.
     """
-    if is_list(given) and is_list(wanted):
+    if is_any_list(given) and is_any_list(wanted):
         return _mixes(given.value_type, wanted.value_type)
+    if pat.is_map(given) and pat.is_map(wanted):
+        return _mixes(given.key_type, wanted.key_type) or _mixes(given.item_type, wanted.item_type)
+    if pat.is_struct(given) and pat.is_struct(wanted):
+        return any(_mixes(one.type, other.type) for one, other in zip(given, wanted, strict=False))
     if not pat.is_timestamp(given) and not pat.is_date(given):
         return False
     instant = pat.is_timestamp(wanted) and wanted.tz is not None
@@ -75,14 +75,6 @@ def _session_zone() -> str | None:
     """`spark.sql.session.timeZone` of the job, where it is set."""
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty("spark.sql.session.timeZone")
-
-
-def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns by position, cast to the types of `schema`."""
-    if batch.schema.equals(schema):
-        return batch
-    columns = [cast_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def batches_of_rows(
@@ -109,17 +101,55 @@ def _array(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
     """Values as an array. A datetime without zone is an instant in this process's zone, which is how
     PySpark's rows have a TIMESTAMP.
     """
-    element = kind.value_type if kind is not None and is_list(kind) else kind
-    if element is None or not pat.is_timestamp(element) or element.tz is None:
+    if kind is None or not _has_instants(kind):
         return pa.array(values, type=kind)
-    if element is kind:
-        return pa.array([_instant(value) for value in values], type=kind)
-    return pa.array(
-        [value if value is None else [_instant(one) for one in value] for value in values], type=kind
-    )
+    return pa.array([_with_zone(value, kind) for value in values], type=kind)
 
 
-def _instant(value: Any) -> Any:
+def _has_instants(kind: pa.DataType) -> bool:
+    if pat.is_map(kind):
+        return _has_instants(kind.key_type) or _has_instants(kind.item_type)
+    if pat.is_struct(kind):
+        return any(_has_instants(field.type) for field in kind)
+    if is_any_list(kind):
+        return _has_instants(kind.value_type)
+    return bool(pat.is_timestamp(kind) and kind.tz is not None)
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """A column for rows of Spark's: maps are dicts there."""
+    values: list[Any] = column.to_pylist()
+    return [_with_dicts(value, column.type) for value in values] if _has_maps(column.type) else values
+
+
+def _has_maps(kind: pa.DataType) -> bool:
+    if pat.is_struct(kind):
+        return any(_has_maps(field.type) for field in kind)
+    return bool(pat.is_map(kind) or (is_any_list(kind) and _has_maps(kind.value_type)))
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    if value is None or not _has_maps(kind):
+        return value
+    if pat.is_map(kind):
+        return {key: _with_dicts(item, kind.item_type) for key, item in value}
+    if pat.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    return [_with_dicts(one, kind.value_type) for one in value]
+
+
+def _with_zone(value: Any, kind: pa.DataType) -> Any:
+    """A value with the zone of this process at all instants inside that have none."""
+    if value is None or not _has_instants(kind):
+        return value
+    if pat.is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(_with_zone(key, kind.key_type), _with_zone(item, kind.item_type)) for key, item in pairs]
+    if pat.is_struct(kind):
+        parts = [value[field.name] for field in kind] if isinstance(value, Mapping) else value
+        return tuple(_with_zone(part, field.type) for part, field in zip(parts, kind, strict=True))
+    if is_any_list(kind):
+        return [_with_zone(one, kind.value_type) for one in value]
     return value.astimezone() if isinstance(value, datetime) and value.tzinfo is None else value
 
 

@@ -38,6 +38,8 @@ from pyspark.sql.types import (
     DecimalType,
     MapType,
     NumericType,
+    StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -46,13 +48,13 @@ from pyspark.sql.types import (
 
 from ordstream.errors import PlanError
 from ordstream.ground.ordercheck import SortKey
-from ordstream.ground.types import is_list
+from ordstream.ground.spark_types import parts
 from ordstream.spark.executor import SERIAL, carried_name
 from ordstream.spark.file_key import PATH, file_key
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.order import OrderKey, order_keys
 from ordstream.spark.quiet import unlogged
-from ordstream.spark.schemas import check_compared, check_reads, is_collated
+from ordstream.spark.schemas import check_compared, check_reads, is_collated, without_collations
 
 FILE, ROW = "__ordstream_file", "__ordstream_row"
 
@@ -147,8 +149,10 @@ class Carried:
             *(F.col(name) for name in further),
             *(_place_column(frame, at).alias(name) for name, at in place.items()),
         )
-        tied = [name for name in tied if name not in self.ordering and sortable(rows.schema[name].dataType)]
-        return rows, [_directed(key) for key in (*self.keys, *map(SortKey, (*place, *tied)))]
+        tied = [name for name in tied if name not in self.ordering]
+        forms = (sorted_as(F.col(name), rows.schema[name].dataType) for name in tied)
+        first = [_directed(key) for key in (*self.keys, *map(SortKey, place))]
+        return rows, first + [form for form in forms if form is not None]
 
     def sorted(self, some: DataFrame | None = None, *, everywhere: bool = False) -> DataFrame:
         """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every
@@ -258,7 +262,10 @@ def carry(
 
 
 def _plain(column: Column, kind: DataType) -> Column:
-    return F.collate(column, "UTF8_BINARY") if is_collated(kind) else column
+    """The column with texts that are compared by their bytes."""
+    if isinstance(kind, StringType) and is_collated(kind):
+        return F.collate(column, "UTF8_BINARY")
+    return column.cast(without_collations(kind)) if is_collated(kind) else column
 
 
 def _is_radix_sorted(kind: DataType) -> bool:
@@ -281,9 +288,26 @@ def _read_as(given: DataType, wanted: pa.DataType) -> DataType | None:
     """
     if pat.is_dictionary(wanted):
         wanted = wanted.value_type
-    if isinstance(given, ArrayType) and is_list(wanted):
+    if isinstance(wanted, pa.BaseExtensionType):
+        return _read_as(given, wanted.storage_type)
+    if isinstance(given, ArrayType):
         element = _read_as(given.elementType, wanted.value_type)
         return None if element is None else ArrayType(element, given.containsNull)
+    if isinstance(given, MapType):
+        key, value = _read_as(given.keyType, wanted.key_type), _read_as(given.valueType, wanted.item_type)
+        if key is None and value is None:
+            return None
+        return MapType(key or given.keyType, value or given.valueType, given.valueContainsNull)
+    if isinstance(given, StructType):
+        read = [_read_as(one.dataType, part.type) for one, part in zip(given.fields, wanted, strict=True)]
+        if not any(read):
+            return None
+        return StructType(
+            [
+                StructField(one.name, kind or one.dataType, one.nullable)
+                for one, kind in zip(given.fields, read, strict=True)
+            ]
+        )
     is_instant = pat.is_timestamp(wanted) and wanted.tz is not None
     if isinstance(given, TimestampType):
         if pat.is_date(wanted):
@@ -359,6 +383,33 @@ def place_in_source(frame: DataFrame) -> dict[str, str]:
 def _place_column(frame: DataFrame, at: str) -> Column:
     """One of `place_in_source` in a sort of a frame's rows among each other."""
     return file_key(frame) if at == PATH else F.col(at)
+
+
+def sorted_as(column: Column, kind: DataType) -> Column | None:
+    """What tells apart, in an order, all values of a column that differ; None: Spark sorts by none."""
+    if sortable(kind):
+        return column
+    if any(not sortable(part) for _, part in parts(kind) if not _holds(part)):
+        return None
+    return _entries(column, kind)
+
+
+def _entries(column: Column, kind: DataType) -> Column:
+    """The column with the maps in it as arrays of their entries: Spark sorts by no map."""
+    if sortable(kind):
+        return column
+    if isinstance(kind, MapType):
+        pair = StructType().add("key", kind.keyType).add("value", kind.valueType)
+        return _entries(F.map_entries(column), ArrayType(pair))
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda one: _entries(one, kind.elementType))
+    assert isinstance(kind, StructType)
+    fields = [_entries(column[one.name], one.dataType).alias(f"f{k}") for k, one in enumerate(kind.fields)]
+    return F.when(column.isNotNull(), F.struct(*fields))
+
+
+def _holds(kind: DataType) -> bool:
+    return isinstance(kind, ArrayType | MapType | StructType)
 
 
 def sortable(kind: DataType) -> bool:

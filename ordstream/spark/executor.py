@@ -24,6 +24,7 @@ from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import TimeMark
+from ordstream.ground.nested_cast import align
 from ordstream.ground.ordercheck import OrderCheck, SortKey
 from ordstream.ground.ordertags import (
     SERIAL_MASK,
@@ -36,7 +37,7 @@ from ordstream.ground.ordertags import (
     tags_of_places,
 )
 from ordstream.pipeline.pipeline import Pipeline
-from ordstream.spark.arrival import align, batches_of_rows, read_column
+from ordstream.spark.arrival import batches_of_rows, python_values, read_column
 from ordstream.spark.mark_rows import MARK, PLACE, REST, MarksOf, marked
 from ordstream.spark.progress import Door, Reporter, TaskKey
 from ordstream.spark.shed_node import ShedNode
@@ -134,7 +135,7 @@ class NodeFunction(Shipped):
         first = list(islice(items, 1))
         if first and not isinstance(first[0], pa.RecordBatch):
             for batch in self._run(batches_of_rows(chain(first, items), self._row_types()), ()):
-                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+                yield from zip(*map(python_values, batch.columns), strict=True)
         else:
             arriving = first[0].schema.names if first else self._names()
             inside = dict(zip(self.source.names, self._names(), strict=True))

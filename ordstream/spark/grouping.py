@@ -37,11 +37,11 @@ from ordstream.errors import PlanError, SchemaError, unknown_column
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE
 from ordstream.fragments.fragment import Fragment
+from ordstream.ground.nested_cast import cast_column
 from ordstream.ground.types import key_type
 from ordstream.operators.operator import Operator
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.plan import Plan
-from ordstream.spark.arrival import cast_column
 from ordstream.spark.balancer import Balancer, merged_learner, unbounded
 from ordstream.spark.executor import SERIAL, FragmentFunction, LearnFunction, TimeFunction, carried_name
 from ordstream.spark.hashed_map import may_learn

@@ -39,7 +39,7 @@ from pyspark.sql.types import (
 
 from ordstream.balance.dkg import DKG, DKGLearner
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.errors import PlanError, SchemaError
+from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment, used_columns
@@ -48,13 +48,12 @@ from ordstream.fragments.processes import prepare
 from ordstream.fragments.time_marks import hears_marks, marks_leave
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import SERIAL_BITS, TAG
-from ordstream.ground.types import is_list, is_temporal
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.plan import Plan
 from ordstream.spark import clock_marks
 from ordstream.spark.balancer import unbounded
 from ordstream.spark.clock_marks import Marks
-from ordstream.spark.columns import Carried, sortable, sorted_inside, user_names
+from ordstream.spark.columns import Carried, sorted_as, sorted_inside, user_names
 from ordstream.spark.executor import (
     SERIAL,
     FragmentFunction,
@@ -80,7 +79,7 @@ from ordstream.spark.layout import Layout
 from ordstream.spark.mark_rows import MARK, PLACE, REST, MarksOf
 from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
-from ordstream.spark.schemas import spark_schema
+from ordstream.spark.schemas import carrier, spark_schema
 
 HASH_KEPT = "a hash of the key, as before"  # for the log
 # Consecutive rows that go to one node where the source's rows are spread by no key.
@@ -312,7 +311,8 @@ class Job:
             # Functions are spread evenly, by what a task that runs again sees again, whatever order the rows
             # have then.
             rows, _ = carried.with_keys()
-            seen = [F.col(field.name) for field in rows.schema.fields if sortable(field.dataType)]
+            forms = (sorted_as(F.col(field.name), field.dataType) for field in rows.schema.fields)
+            seen = [form for form in forms if form is not None]
             spread = rows.repartitionById(nodes, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
             unchecked = replace(self, order_by=(), ordering=())
             return unchecked.in_nodes(spread.select(*carried.columns), 1, None, "rows")
@@ -564,25 +564,6 @@ def carriers(schema: pa.Schema, *, last: bool) -> StructType:
             TAG, "binary", False
         )
     carried = pa.schema(
-        [pa.field(carried_name(k), _carrier(column.type, column.name)) for k, column in enumerate(schema)]
+        [pa.field(carried_name(k), carrier(column.type, column.name)) for k, column in enumerate(schema)]
     )
     return from_arrow_schema(carried).add(TAG, "binary", False).add(NODE, "integer", False)
-
-
-def _carrier(kind: pa.DataType, name: str) -> pa.DataType:
-    """A type that Spark has, to and from which casts lose nothing. Dates and times go as counts of their
-    unit.
-    """
-    if is_list(kind):
-        return pa.list_(_carrier(kind.value_type, name))
-    if is_temporal(kind):
-        return pa.int64() if kind.bit_width == 64 else pa.int32()
-    if pat.is_unsigned_integer(kind):
-        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}.get(kind.bit_width, pa.decimal128(20, 0))
-    if pat.is_large_string(kind) or pat.is_string_view(kind):
-        return pa.string()
-    if pat.is_large_binary(kind):
-        return pa.binary()
-    if pat.is_decimal(kind) and kind.precision > 38:
-        raise SchemaError(f"column {name!r} has type {kind}, which Spark can't carry")
-    return kind

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.types as pat
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
 
 from ordstream.errors import SchemaError
-from ordstream.ground.spark_types import arrow_field, not_carried
+from ordstream.ground.packed_types import is_any_list
+from ordstream.ground.spark_types import arrow_field, not_carried, parts
+from ordstream.ground.types import is_binary, is_string, is_temporal
 from ordstream.plan.columns import passed_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.kinds import fits, not_read
@@ -21,13 +24,16 @@ _WIDER = {  # Arrow types that Spark has not, and what they become in the result
     pa.uint16(): pa.int32(),
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
 }
+DIGITS = 38  # of a decimal of Spark's, at most
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of a pipeline's output; unsigned integers become the next wider signed type.
+    """Return the Spark schema of a pipeline's output; unsigned integers and half floats become the next
+    wider type, at any depth, and extension types what they are stored as.
 
     Raises
     ------
@@ -36,15 +42,99 @@ def spark_schema(schema: pa.Schema) -> StructType:
     """
     fields = []
     for column in schema:
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        kind = _WIDER.get(kind, kind)
+        kind = _rebuilt(column.type, _in_spark, column)
         try:
             fields += from_arrow_schema(pa.schema([pa.field(column.name, kind, column.nullable)])).fields
         except Exception as error:  # pyspark raises several kinds of its own
-            raise SchemaError(
-                f"column {column.name!r} has type {column.type}, which Spark can't carry"
-            ) from error
+            raise _not_in_spark(column) from error
     return StructType(fields)
+
+
+def check_in_files(columns: Iterable[pa.Field], what: str) -> None:
+    """Raise SchemaError for a column that Parquet files can't hold: of no type, or a struct without fields.
+    `what`: which rows they are.
+    """
+    for column in columns:
+        bare = next((one for one in _levels(column.type) if _is_bare(one)), None)
+        if bare is not None:
+            name = column.name
+            text = "a part of no type" if pat.is_null(bare) else "a struct without fields in it"
+            if bare is column.type:
+                text = "no type" if pat.is_null(bare) else "no fields"
+            raise SchemaError(
+                f"{what}: column {name!r} has {text}, which Spark reads from no Parquet file; give it "
+                "a type, or leave it out"
+            )
+
+
+def _is_bare(type_: pa.DataType) -> bool:
+    return bool(pat.is_null(type_) or (pat.is_struct(type_) and not type_.num_fields))
+
+
+def _levels(type_: pa.DataType) -> Iterator[pa.DataType]:
+    """A type and all that lie in it."""
+    yield type_
+    if pat.is_nested(type_):
+        for at in range(type_.num_fields):
+            yield from _levels(type_.field(at).type)
+
+
+def carrier(type_: pa.DataType, name: str) -> pa.DataType:
+    """A type that Spark has, to and from which casts lose nothing: what a column of this type is between two
+    fragments. Dates and times go as counts of their unit.
+
+    Raises
+    ------
+    SchemaError
+        There is none; names the column.
+    """
+    return _rebuilt(type_, _counted, pa.field(name, type_))
+
+
+def _rebuilt(
+    type_: pa.DataType, plain: Callable[[pa.DataType], pa.DataType], column: pa.Field
+) -> pa.DataType:
+    """A column's type, or one inside it, with `plain` of all that has no parts."""
+
+    def inside(field: pa.Field) -> pa.Field:
+        return pa.field(field.name, _rebuilt(field.type, plain, column), field.nullable)
+
+    if pat.is_dictionary(type_):
+        return _rebuilt(type_.value_type, plain, column)
+    if isinstance(type_, pa.BaseExtensionType):
+        return _rebuilt(type_.storage_type, plain, column)
+    if pat.is_struct(type_):
+        names = [field.name for field in type_]
+        if len(set(names)) < len(names):
+            raise _not_in_spark(column, ": it has two fields of one name in a struct")
+        return pa.struct([inside(field) for field in type_])
+    if pat.is_map(type_):
+        return pa.map_(inside(type_.key_field), inside(type_.item_field))
+    if is_any_list(type_) or pat.is_fixed_size_list(type_):
+        return pa.list_(inside(type_.value_field))
+    odd = pat.is_decimal(type_) and not (0 <= type_.scale <= type_.precision <= DIGITS)
+    if odd or pat.is_interval(type_):
+        raise _not_in_spark(column)
+    return plain(type_)
+
+
+def _in_spark(type_: pa.DataType) -> pa.DataType:
+    return _WIDER.get(type_, type_)
+
+
+def _counted(type_: pa.DataType) -> pa.DataType:
+    if is_temporal(type_):
+        return pa.int64() if type_.bit_width == 64 else pa.int32()
+    if is_string(type_):
+        return pa.string()
+    if is_binary(type_) or pat.is_fixed_size_binary(type_):
+        return pa.binary()
+    return _in_spark(type_)
+
+
+def _not_in_spark(column: pa.Field, why: str = "") -> SchemaError:
+    kind = f"{column.type!s:.200}"
+    return SchemaError(f"column {column.name!r} has type {kind}, which Spark can't carry{why}")
 
 
 # ------------------------------------------------------------------------------- what comes in
@@ -68,19 +158,69 @@ def check_reads(given: StructField, column: pa.Field) -> None:
 
 
 def is_collated(kind: DataType) -> bool:
-    """A string of which Spark compares other things than its bytes."""
-    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
+    """Whether there is a string, or one inside, of which Spark compares other things than its bytes."""
+    return _collation(kind) is not None
+
+
+def _collation(kind: DataType) -> str | None:
+    texts = (part for _, part in parts(kind) if isinstance(part, StringType))
+    return next((one.collation for one in texts if not one.isUTF8BinaryCollation()), None)
 
 
 def check_compared(given: StructField) -> None:
     """Raise SchemaError for a string with a collation, which a node would compare by its bytes."""
-    if is_collated(given.dataType):
-        name, collation = given.name, given.dataType.collation  # type: ignore[attr-defined]
-        raise SchemaError(
-            f"column {name!r} has the collation {collation}, and the pipeline compares texts by their "
-            f"bytes: decide in Spark what is equal, with df.withColumn('{name}', F.collate('{name}', "
-            f"'UTF8_BINARY')), or F.lower(...) of that"
+    collation = _collation(given.dataType)
+    if collation is not None:
+        name, where = given.name, "" if isinstance(given.dataType, StringType) else "texts inside with "
+        plain = (
+            f"F.collate('{name}', 'UTF8_BINARY')), or F.lower(...) of that"
+            if not where
+            else f"F.col('{name}').cast('{without_collations(given.dataType).simpleString()}'))"
         )
+        raise SchemaError(
+            f"column {name!r} has {where}the collation {collation}, and the pipeline compares texts by "
+            f"their bytes: decide in Spark what is equal, with df.withColumn('{name}', {plain}"
+        )
+
+
+def without_collations(kind: DataType) -> DataType:
+    """The type whose texts, at any depth, are compared by their bytes."""
+    return _with_parts(kind, lambda part: StringType() if isinstance(part, StringType) else part)
+
+
+def _with_parts(kind: DataType, plain: Callable[[DataType], DataType]) -> DataType:
+    """A type with `plain` of all in it that has no parts."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(_with_parts(kind.elementType, plain), kind.containsNull)
+    if isinstance(kind, MapType):
+        key, value = _with_parts(kind.keyType, plain), _with_parts(kind.valueType, plain)
+        return MapType(key, value, kind.valueContainsNull)
+    if isinstance(kind, StructType):
+        return StructType(
+            [StructField(one.name, _with_parts(one.dataType, plain), one.nullable) for one in kind.fields]
+        )
+    return plain(kind)
+
+
+def _collated(column: Column, kind: DataType) -> Column:
+    """A column whose texts get the collations of a type like its own, part by part: Spark casts none."""
+    if not is_collated(kind):
+        return column
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda one: _collated(one, kind.elementType))
+    if isinstance(kind, MapType):
+        entries = F.transform(
+            F.map_entries(column),
+            lambda one: F.struct(
+                _collated(one["key"], kind.keyType).alias("key"),
+                _collated(one["value"], kind.valueType).alias("value"),
+            ),
+        )
+        return F.map_from_entries(entries)
+    if isinstance(kind, StructType):
+        fields = [_collated(column[one.name], one.dataType).alias(one.name) for one in kind.fields]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    return F.collate(column, kind.collation)  # type: ignore[attr-defined]
 
 
 def with_collations(frame: DataFrame, kinds: Sequence[DataType], plan: Plan) -> DataFrame:
@@ -100,9 +240,6 @@ def with_collations(frame: DataFrame, kinds: Sequence[DataType], plan: Plan) -> 
     columns = frame.columns
     names = [f"d{number}" for number in range(len(columns))]
     collated = [
-        F.collate(F.col(name), passed[number].collation)  # type: ignore[attr-defined]
-        if is_collated(passed.get(number, StringType()))
-        else F.col(name)
-        for number, name in enumerate(names)
+        _collated(F.col(name), passed.get(number, StringType())) for number, name in enumerate(names)
     ]
     return frame.toDF(*names).select(*collated).toDF(*columns)

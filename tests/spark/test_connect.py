@@ -60,6 +60,16 @@ for keys in ([F.desc("ts")], [F.lit(0) - df.TS], [F.col("k") * 0, F.desc_nulls_f
     for nodes in (1, 2):
         assert apply(pipeline, df, order_by=keys, nodes=nodes).collect() == expected, (keys, nodes)
 assert od.Pipeline(df.schema).schema == od.Pipeline(df).schema
+packed = df.select(
+    "TS", "k", F.expr("if(TS % 3 = 0, null, named_struct('a.b', TS, 'm', map('é', array(k, null)))) as s"),
+    F.expr("array('x', null, cast(TS as string)) as w"),
+    F.expr("map(struct(k), timestamp_seconds(TS)) as m"),
+)
+passed = od.Pipeline(packed).key_by("k").scan(seen=od.count()).filter(od.col("w").length() > 2)
+for nodes in (1, 2):
+    found = apply(passed, packed, order_by="TS", nodes=nodes)
+    assert found.schema.simpleString() == packed.schema.add("seen", "long").simpleString()
+    assert found.drop("seen").collect() == packed.orderBy("TS").collect(), nodes
 progress.this_host = lambda: "another"  # than the server's
 for nodes in (1, 2):
     channel, told = Channel(), []
@@ -73,6 +83,10 @@ for nodes in (1, 2):
     while len(told) < 4 * nodes:  # a count and a report of each; from a thread of its own
         assert time.monotonic() < end, told
         time.sleep(0.01)
+try:
+    od.Pipeline(packed.withColumn("v", F.parse_json(F.lit("{}"))))
+except od.SchemaError as error:
+    print(error)
 for key in (F.desc("nothing"), F.array("k"), F.collate(F.lit("a"), "UNICODE_CI")):
     try:
         apply(pipeline, df, order_by=key)
@@ -126,7 +140,8 @@ def test_apply_through_a_server(server):
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    missing, nested, collated = ended.stdout.splitlines()
+    variant, missing, nested, collated = ended.stdout.splitlines()
+    assert variant.startswith("column 'v' is variant in Spark; a pipeline carries all types of Spark's but")
     assert missing.startswith("unknown column 'nothing' in the DataFrame; available: 'TS', 'k'")
     assert "is array<bigint>, by which a node can't compare rows" in nested
     assert "has the collation UNICODE_CI" in collated

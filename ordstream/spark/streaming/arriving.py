@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from ordstream.errors import SourceError
+from ordstream.ground.nested_cast import align
 from ordstream.ground.ordercheck import OrderCheck
 from ordstream.spark.arrival import read_column
 from ordstream.spark.streaming.epoch_files import EpochFiles, TableFile
@@ -174,7 +175,7 @@ class Arriving(Iterator[pa.RecordBatch]):
         if not parts:
             return
         schema = parts[-1].schema
-        table = pa.Table.from_batches([part.cast(schema) for part in parts])
+        table = pa.Table.from_batches([align(part, schema) for part in parts])
         if came:  # rows that wait are in order, also by what a pipeline that ends the stream has not
             table = in_order(table, arrival.ordering)
         if arrival.slack is not None and not arrival.flush:
@@ -264,7 +265,7 @@ def _waited(arrival: Arrival, schema: pa.Schema | None) -> list[pa.RecordBatch]:
             raise pa.ArrowKeyError(f"they were kept without {', '.join(map(repr, missing))}")
         columns = {name: table.column(column) for name, column in zip(wanted, found, strict=True) if column}
         rows = pa.table(columns)
-        batches: list[pa.RecordBatch] = rows.cast(schema or rows.schema).to_batches()
+        batches = [align(batch, schema or rows.schema) for batch in rows.to_batches()]
     except pa.ArrowException as error:
         raise SourceError(
             f"{arrival.waiting}: rows that wait don't fit this pipeline's source: {error}. Another pipeline "

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ordstream.errors import CheckpointError
+from ordstream.ground.nested_cast import align, nullable_inside
 from ordstream.snapshots.files import Files
 from ordstream.snapshots.snapshot import StateRows
 from ordstream.snapshots.state_file import Times, write_state
@@ -108,9 +109,12 @@ class TableFile:
     def __init__(self, files: EpochFiles, path: Path, schema: pa.Schema) -> None:
         self._files, self._path = files, path
         self._rows = 0
+        # what Spark hands over has nulls under those of a struct, also in fields that have none
+        kept = [field.with_type(nullable_inside(field.type)) for field in schema]
+        self._schema = pa.schema(kept, schema.metadata)
         self._summed = _Summed(files.files, files.files.create(path))
         try:
-            self._writer = pq.ParquetWriter(pa.PythonFile(self._summed, "w"), schema)
+            self._writer = pq.ParquetWriter(pa.PythonFile(self._summed, "w"), self._schema)
         except BaseException:  # its first bytes found no room
             self._summed.file.close()
             raise
@@ -118,7 +122,7 @@ class TableFile:
     def write(self, batch: pa.RecordBatch) -> None:
         """The next rows."""
         self._rows += batch.num_rows
-        self._writer.write_batch(batch)
+        self._writer.write_batch(align(batch, self._schema))
 
     def finish(self) -> dict[str, Any]:
         """Bring it to the disk; what the manifest says of it. Any thread."""

@@ -25,10 +25,11 @@ from ordstream.errors import SourceError
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import TimeMark
+from ordstream.ground.nested_cast import align
 from ordstream.ground.ordertags import TAG, OrderTag, RunningIndex, source_serials, source_tags
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.snapshots.snapshot import Snapshot
-from ordstream.spark.arrival import align, read_column
+from ordstream.spark.arrival import read_column
 from ordstream.spark.executor import worker_options
 from ordstream.spark.mark_rows import MarksOf
 from ordstream.spark.shipped import Shipped

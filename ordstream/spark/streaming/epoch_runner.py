@@ -36,7 +36,7 @@ from ordstream.spark.grouping import NAMES, Choice, with_costs
 from ordstream.spark.layout import Layout
 from ordstream.spark.mark_rows import MarksOf
 from ordstream.spark.nodes import Job, carriers
-from ordstream.spark.schemas import spark_schema
+from ordstream.spark.schemas import check_in_files, spark_schema
 from ordstream.spark.streaming.arriving import Arrival
 from ordstream.spark.streaming.balancing import FragmentBalance, check_balance, timed
 from ordstream.spark.streaming.epoch_functions import (
@@ -66,6 +66,7 @@ Results = list[dict[str, Any]]
 def output_schema(pipeline: Pipeline) -> pa.Schema:
     """Of a stream's output files: in Spark's types, with the tag's two columns."""
     schema: pa.Schema = to_arrow_schema(spark_schema(pipeline.schema), timezone="UTC")
+    check_in_files(schema, "a stream's output")
     for name in TAG_NAMES:
         schema = schema.append(pa.field(name, pa.int64(), False))
     return schema

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ordstream.errors import CheckpointError, PlanError, SchemaError
+from ordstream.ground.nested_cast import align
 from ordstream.ground.ordertags import TAG_NAMES
-from ordstream.spark.arrival import align
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.epoch_log import EpochLog

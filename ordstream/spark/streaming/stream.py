@@ -28,9 +28,10 @@ from ordstream.plan.shedding import check_repeatable, set_aside, sheds
 from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.fit import check_can_snapshot, fit
 from ordstream.snapshots.snapshot import Snapshot
-from ordstream.spark.columns import Carried, carry, place_in_source, slots, sortable
+from ordstream.spark.columns import Carried, carry, place_in_source, slots, sortable, sorted_as
 from ordstream.spark.names import find_column, is_case_sensitive
-from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE
+from ordstream.spark.schemas import check_in_files
+from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE, SIDE_OUTPUT
 from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog, folder_of
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
@@ -489,7 +490,14 @@ def _prepared(
         *(F.col(name) for name in further),
         *(F.col(at).alias(name) for name, at in place.items()),
     )
-    tied = [name for name in ties if name not in carried.ordering and sortable(rows.schema[name].dataType)]
+    tied: list[str] = []
+    for name in ties:
+        kind = rows.schema[name].dataType
+        form = None if name in carried.ordering else sorted_as(F.col(name), kind)
+        if form is not None and not sortable(kind):  # a map's entries
+            name = f"__ordstream_{name}"
+            rows = rows.withColumn(name, form)
+        tied += [] if form is None else [name]
     if not order and not place:
         raise PlanError(
             "stream needs order_by: this source does not say where a row stands in it, and Spark keeps no "
@@ -521,6 +529,10 @@ def _runner(
 ) -> EpochRunner:
     if late not in LATE_ROWS:
         raise PlanError(f"late must be one of {', '.join(LATE_ROWS)}; got {late!r}")
+    if slack is not None or late == SIDE_OUTPUT:
+        read = read_columns(pipeline, options)
+        arriving = (column for column in pipeline.source_schema if column.name in read)
+        check_in_files(arriving, "rows that wait, or are put aside")
     return EpochRunner.made(
         grouping,
         log=log,

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ordstream.errors import CheckpointError
+from ordstream.ground.nested_cast import align
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile
 
 ROWS = 1 << 14  # rows of a batch, at most
@@ -37,7 +38,7 @@ def _of_file(file: OutputFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(file.path) as parquet:
             for batch in parquet.iter_batches(ROWS, columns=schema.names):
-                yield batch if batch.schema.equals(schema) else batch.select(schema.names).cast(schema)
+                yield align(batch.select(schema.names), schema)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise CheckpointError(
             f"{file.path}: this file of committed output can't be read: {error}; bring it back from a copy"

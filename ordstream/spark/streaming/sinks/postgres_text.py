@@ -61,8 +61,14 @@ def check_name(name: str, what: str) -> None:
 
 
 def _type(type_: pa.DataType, column: str) -> str:
-    if is_list(type_) and not is_list(type_.value_type):
+    if is_list(type_) and not pat.is_nested(type_.value_type):
         return f"{_type(type_.value_type, column)}[]"
+    if pat.is_nested(type_):
+        raise PlanError(
+            f"column {column!r}: type {type_!s:.200} has no counterpart in PostgreSQL here: make columns of "
+            "a struct's fields (select(a=od.col('s').struct.field('a'))), a row of each element of a list "
+            "(flat_map(od.explode(...))), or leave it out"
+        )
     if type_ in _PLAIN:
         return _PLAIN[type_]
     if is_string(type_):
@@ -179,11 +185,26 @@ def _escaped(text: pa.Array) -> pa.Array:
     return text
 
 
+def _quoted(values: pa.Array) -> pa.Array:
+    """Texts and bytes in quotes: marks are written out for the array first, then for COPY."""
+    if is_binary(values.type):
+        text = pa.array(
+            [None if one is None else f"\\x{one.hex()}" for one in values.to_pylist()], pa.large_string()
+        )
+    else:
+        text = values.cast(pa.large_string())
+    for plain, written in (("\\", "\\\\"), ('"', '\\"')):
+        text = pc.replace_substring(text, plain, written)
+    quote = _constant('"')
+    return _escaped(pc.binary_join_element_wise(quote, text, quote, _constant("")))
+
+
 def _arrays(column: pa.Array) -> pa.Array:
-    """Lists as ``{1,2,NULL}``."""
+    """Lists as ``{1,2,NULL}``, of texts and bytes as ``{"a","b",NULL}``."""
     values = column.flatten()
     try:
-        inner = pc.fill_null(_plain(values), _constant("NULL"))
+        quoted = is_string(values.type) or is_binary(values.type)
+        inner = pc.fill_null(_quoted(values) if quoted else _plain(values), _constant("NULL"))
     except _NoCounterpart as error:
         raise _NoCounterpart(pc.list_parent_indices(column)[error.row].as_py(), str(error)) from error
     lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())

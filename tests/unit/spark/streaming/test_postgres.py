@@ -109,6 +109,10 @@ def test_every_type_there_and_back(opened, tmp_path, ask, table):
         "floats": (pa.large_list(pa.float64()), [[float("inf"), 0.1], [None]]),
         "bools": (pa.list_(pa.bool_()), [[True, None], []]),
         "times": (pa.list_(pa.timestamp("us", "UTC")), [[dt.datetime(2024, 2, 29, 1, tzinfo=utc)], [None]]),
+        "texts": (pa.list_(pa.string()), [["a\\b", None, 'q"q', "NULL", "", "{,}", "t\tn\nr\r", "é𝄞"], []]),
+        "wide texts": (pa.large_list(pa.large_string()), [["\\N"], [None]]),
+        "raws": (pa.list_(pa.binary()), [[b"\x00\\\xff", None, b""], []]),
+        "prices": (pa.list_(pa.decimal128(20, 3)), [[Decimal("-1.500"), None], []]),
         "spans": (pa.list_(pa.duration("s")), [[dt.timedelta(seconds=61), None], []]),
         "_serial": (pa.int64(), [1, 2]),
         "_index": (pa.int64(), [0, 0]),
@@ -137,6 +141,26 @@ def test_every_type_there_and_back(opened, tmp_path, ask, table):
 
 
 @pytest.mark.parametrize(
+    "type_",
+    [
+        pa.struct([("a", pa.int64())]),
+        pa.map_(pa.string(), pa.int64()),
+        pa.list_(pa.list_(pa.int64())),
+        pa.list_(pa.struct([("a", pa.int64())])),
+        pa.list_(pa.int64(), 2),
+        pa.struct([]),
+    ],
+)
+def test_what_a_table_has_no_column_for_is_refused_before_a_row_comes(type_):
+    schema = pa.schema([("v", type_), *TAGS])
+    with pytest.raises(
+        PlanError, match=r"^column 'v': type .* has no counterpart in PostgreSQL here: make"
+    ) as no:
+        column_types(schema)
+    assert "\n" not in str(no.value)
+
+
+@pytest.mark.parametrize(
     ("type_", "value", "why"),
     [
         (
@@ -147,6 +171,11 @@ def test_every_type_there_and_back(opened, tmp_path, ask, table):
         (pa.timestamp("ns"), 1, "column 'v', serial 2, output 5: PostgreSQL keeps microseconds"),
         (pa.list_(pa.time64("ns")), [1], "column 'v', serial 2, output 5: PostgreSQL keeps microseconds"),
         (pa.timestamp("s"), 2**40, "timestamp out of range|out of range"),
+        (
+            pa.list_(pa.string()),
+            ["a", "b\0"],
+            "column 'v', serial 2, output 5: .* can't hold the character NUL",
+        ),
     ],
 )
 def test_a_value_without_counterpart(opened, tmp_path, ask, table, type_, value, why):
