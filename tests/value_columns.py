@@ -38,4 +38,11 @@ COLUMNS = {
     "bools": (pa.list_(pa.bool_()), [[True, False], []]),
     "dates": (pa.large_list(pa.date32()), [[datetime.date(2000, 1, 1)]]),
     "floats": (pa.list_(pa.float32()), [[0.25]]),
+    "holes": (pa.list_(pa.int16()), [[None], [1, None, -3], [2]]),
+    "texts": (pa.list_(pa.string()), [["a", None, ""], []]),
+    "struct": (pa.struct({"a": pa.int64(), "b": pa.list_(pa.binary())}), [{"a": None, "b": [b"", None]}]),
+    "map": (pa.map_(pa.string(), pa.float64()), [[("a", 0.5), ("b", None)], []]),
+    "three": (pa.list_(pa.int8(), 3), [[1, None, 3]]),
+    "fixed": (pa.binary(2), [b"ab", b"\0\0"]),
+    "half": (pa.float16(), [0.5, float("-inf")]),
 }

@@ -84,7 +84,7 @@ class Expressions:
         )
 
     def float(self, depth: int = 2) -> str:
-        names = named(self.schema, pat.is_floating)
+        names = named(self.schema, lambda t: pat.is_float32(t) or pat.is_float64(t))
         kinds = ["literal"] + ["column"] * 4 * bool(names)
         if depth:
             kinds += ["binary", "binary", "unary", "if", "coalesce", "from_int", "divide", "math", "lookup"]
@@ -108,7 +108,7 @@ class Expressions:
 
     def decimal(self, depth: int = 2) -> str:
         """Of a decimal column, of few digits or many; there is one."""
-        names = named(self.schema, pat.is_decimal)
+        names = named(self.schema, pat.is_decimal128)
         kind = self.pick(["column", "binary", "unary", "if", "coalesce"] if depth else ["column"])
         if kind == "column":
             return column_text(self.pick(names))
@@ -156,7 +156,7 @@ class Expressions:
             column = column_text(self.pick(named(self.schema, is_temporal)))
             return f"({column} {symbol} {self.draw(st.integers(-5, 40))})"
         if kind == "compare":
-            decimals = (self.decimal,) * bool(named(self.schema, pat.is_decimal))
+            decimals = (self.decimal,) * bool(named(self.schema, pat.is_decimal128))
             same = self.pick((self.integer, self.float, *decimals, *decimals))
             return f"({same(max(depth - 1, 0))} {symbol} {same(max(depth - 1, 0))})"
         if kind == "isin":
@@ -172,7 +172,7 @@ class Expressions:
         return f"({self.boolean(depth - 1)} {self.pick(('&', '|'))} {self.boolean(depth - 1)})"
 
     def any(self, depth: int = 2) -> str:
-        decimals = (self.decimal,) * bool(named(self.schema, pat.is_decimal))
+        decimals = (self.decimal,) * bool(named(self.schema, pat.is_decimal128))
         return self.pick((self.integer, self.float, self.boolean, *decimals))(depth)
 
     def column(self) -> str:

@@ -10,7 +10,7 @@ import pyarrow.types as pat
 from hypothesis import strategies as st
 from property.drawn_expressions import Expressions, named
 from property.drawn_options import can_be_time
-from property.drawn_values import DAY, FLOATS, STRINGS
+from property.drawn_values import DAY, FLOATS, STRINGS, comparable
 
 from ordstream.ground.types import (
     from_storage,
@@ -103,7 +103,7 @@ class Joins:
         self.add(f"{key}.{method}({sides}, {arguments}{self.policy()})")
 
     def join_lookup(self) -> None:
-        able = named(self.schema, lambda t: not is_list(t))
+        able = named(self.schema, comparable)
         names = self.schema.names
         if able and not {"side_s", names[0] + "_", "side_l", names[-1] + "_right"} & set(names):
             key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))

@@ -9,8 +9,9 @@ import pyarrow.types as pat
 from hypothesis import strategies as st
 from property.drawn_expressions import Expressions, named, plain_number
 from property.drawn_options import can_be_time
+from property.drawn_values import comparable
 
-from ordstream.ground.types import is_fixed_number, is_list
+from ordstream.ground.types import is_fixed_number
 
 RAISES = st.sampled_from([None, None, None, 3])
 
@@ -78,7 +79,7 @@ class RowOperators:
         self.add(f"{key}.{self.pick(('head', 'head', 'tail'))}({self.pick((1, 2, 7))}{self.policy()})")
 
     def deduplicate(self) -> None:
-        able = named(self.schema, lambda t: not is_list(t))
+        able = named(self.schema, comparable)
         times = named(self.schema, can_be_time)
         if able:
             by = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))

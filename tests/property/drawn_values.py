@@ -6,14 +6,17 @@ Columns are cheap to draw and shrink well: each has a short pool of values and o
 
 from __future__ import annotations
 
+import decimal
 import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 from hypothesis import strategies as st
 
+from ordstream.ground.packed_types import is_any_list, is_packed
 from ordstream.ground.types import (
     from_storage,
     integer_range,
@@ -21,7 +24,9 @@ from ordstream.ground.types import (
     is_list,
     is_string,
     is_temporal,
+    physical_type,
     round_float32,
+    to_python,
 )
 
 TYPES: tuple[pa.DataType, ...] = (
@@ -41,6 +46,10 @@ TYPES: tuple[pa.DataType, ...] = (
     pa.decimal128(30, 3),
     *(pa.list_(pa.int64()), pa.list_(pa.float64()), pa.list_(pa.int8()), pa.list_(pa.bool_())),
     *(pa.list_(pa.timestamp("ms")), pa.list_(pa.uint16()), pa.large_string(), pa.large_list(pa.int32())),
+    *(pa.list_(pa.string()), pa.struct({"x": pa.int64(), "ÿ": pa.string()}), pa.binary(3), pa.uuid()),
+    pa.struct({"deep": pa.list_(pa.struct({"at": pa.timestamp("us"), "no": pa.int8()})), "b": pa.bool_()}),
+    *(pa.map_(pa.string(), pa.list_(pa.int16())), pa.list_(pa.list_(pa.bool_())), pa.list_(pa.int8(), 2)),
+    *(pa.float16(), pa.list_(pa.decimal128(5, 1)), pa.decimal256(50, 2)),
 )
 STRINGS = (
     "",
@@ -62,9 +71,11 @@ DAY = 86_400
 
 def storage_pool(type_: pa.DataType) -> st.SearchStrategy[Any]:
     """One storage value of a type; small ones are likely, extreme ones possible."""
+    if is_packed(type_):
+        return python_pool(getattr(type_, "storage_type", type_))
     if is_list(type_):
         item = storage_pool(type_.value_type)
-        return st.lists(item, max_size=5)  # no nulls inside: the core refuses them at the source
+        return st.lists(item, max_size=5) | st.lists(item | st.none(), max_size=5)
     if pat.is_date64(type_):
         return st.integers(-3, 6).map(lambda day: day * DAY * 1000)
     if pat.is_time(type_):
@@ -91,6 +102,41 @@ def storage_pool(type_: pa.DataType) -> st.SearchStrategy[Any]:
         most = 10**type_.precision - 1
         return st.integers(-9_900, 9_900) | st.integers(-3, 3) | st.sampled_from([most, -most])
     raise AssertionError(type_)
+
+
+def python_pool(type_: pa.DataType) -> st.SearchStrategy[Any]:
+    """One Python value of a type."""
+
+    def inside(field: pa.Field) -> st.SearchStrategy[Any]:
+        one = python_pool(field.type)
+        return st.one_of(one, one, st.none()) if field.nullable else one
+
+    if pat.is_struct(type_):
+        return st.fixed_dictionaries({field.name: inside(field) for field in type_})
+    if pat.is_map(type_):
+        return st.lists(st.tuples(inside(type_.key_field), inside(type_.item_field)), max_size=3)
+    if pat.is_fixed_size_list(type_):
+        size = type_.list_size
+        return st.lists(inside(type_.value_field), min_size=size, max_size=size)
+    if is_any_list(type_):
+        return st.lists(inside(type_.value_field), max_size=3)
+    if pat.is_null(type_):
+        return st.none()
+    if pat.is_float16(type_):
+        return st.sampled_from([np.float16(value) for value in (0.0, -0.5, 3.25, math.inf)])
+    if pat.is_fixed_size_binary(type_):
+        return st.binary(min_size=type_.byte_width, max_size=type_.byte_width)
+    if pat.is_decimal256(type_):
+        return st.integers(-99, 10**45).map(lambda units: decimal.Decimal(units).scaleb(-2, WIDE))
+    return storage_pool(type_).map(lambda value: to_python(value, type_))
+
+
+WIDE = decimal.Context(prec=60)
+
+
+def comparable(type_: pa.DataType) -> bool:
+    """Whether rows can be told apart by a column, as by a key."""
+    return physical_type(type_, "").vm is not None
 
 
 NAMES = ("a", "b", "ключ", "d e", "class", "count", "_x", "G", "start")
@@ -192,3 +238,32 @@ def batches(draw: Any, table: pa.Table) -> list[pa.RecordBatch]:
         fields = [pa.field(f.name, a.type, f.nullable) for f, a in zip(table.schema, arrays, strict=True)]
         found.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
     return found
+
+
+def type_text(type_: pa.DataType) -> str:
+    """Python text of a type of `TYPES` or one that an operator makes of them."""
+    if pat.is_struct(type_):
+        fields = (f"pa.field({f.name!r}, {type_text(f.type)}, {f.nullable})" for f in type_)
+        return f"pa.struct([{', '.join(fields)}])"
+    if pat.is_map(type_):
+        return f"pa.map_({type_text(type_.key_type)}, {type_text(type_.item_type)})"
+    if pat.is_fixed_size_list(type_):
+        return f"pa.list_({type_text(type_.value_type)}, {type_.list_size})"
+    if pat.is_fixed_size_binary(type_):
+        return f"pa.binary({type_.byte_width})"
+    if isinstance(type_, pa.UuidType):
+        return "pa.uuid()"
+    if is_list(type_):
+        return f"pa.{'large_list' if pat.is_large_list(type_) else 'list_'}({type_text(type_.value_type)})"
+    if pat.is_timestamp(type_):
+        return f"pa.timestamp({type_.unit!r}, {type_.tz!r})"
+    if pat.is_time(type_):
+        return f"pa.time{type_.bit_width}({type_.unit!r})"
+    if pat.is_duration(type_):
+        return f"pa.duration({type_.unit!r})"
+    if pat.is_decimal(type_):
+        return f"pa.decimal{type_.bit_width}({type_.precision}, {type_.scale})"
+    if pat.is_date(type_):
+        return f"pa.date{type_.bit_width}()"
+    names = {"bool": "bool_", "halffloat": "float16", "float": "float32", "double": "float64"}
+    return f"pa.{names.get(str(type_), str(type_))}()"

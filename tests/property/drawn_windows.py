@@ -99,10 +99,13 @@ def gathered_calls(schema: Any) -> list[tuple[str, str]]:
     """(function, arguments) of aggregations that keep values."""
     numbers = named(schema, plain_number)
     compared = named(schema, lambda t: physical_type(t, "").vm is not None)
-    texts = named(schema, is_apart)
+    texts = [name for name in named(schema, is_apart) if name in compared]
+    packed = [name for name in named(schema, is_apart) if name not in compared]
     listed = [name for name in compared if name not in texts and not pat.is_decimal(schema.field(name).type)]
     calls = [("count_distinct", repr(name)) for name in compared]
     calls += [(end, repr(name)) for name in texts for end in ("first", "last", "min", "max")]
+    calls += [(end, repr(name)) for name in packed for end in ("first", "last")]
+    calls += [("arg_max", f"{name!r}, {compared[0]!r}") for name in packed if compared]
     calls += [("median", repr(name)) for name in numbers]
     calls += [("quantile", f"{name!r}, {q}") for name in numbers for q in (0.3, 1)]
     calls += [("collect", f"{name!r}, {n}") for name in listed for n in (1, 3)]

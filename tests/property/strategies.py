@@ -26,10 +26,11 @@ from property.drawn_expressions import Expressions, named, plain_number
 from property.drawn_joins import Joins, table_for
 from property.drawn_options import can_be_time, options
 from property.drawn_rows import RAISES, RowOperators
-from property.drawn_values import batches, schemas, tables
+from property.drawn_values import batches, comparable, schemas, tables, type_text
 from property.drawn_windows import Windows, agreed, gathered_calls
 
 import ordstream as od
+from ordstream.ground.packed_types import is_packed, is_packed_list
 from ordstream.ground.types import is_counted, is_fixed_number, is_list, is_temporal
 from ordstream.operators.time_joins import Sides
 
@@ -158,11 +159,12 @@ class Chain(Windows, RowOperators, Joins):
         self.add(f".map_batches({call}, schema={schema}, format={form!r}{gil}{self.policy_of_function()})")
 
     def lists(self) -> None:
-        column = self.pick(named(self.schema, is_list))
+        column = self.pick(named(self.schema, is_list_of_some_kind))
+        type_ = self.schema.field(column).type
         carry = self.draw(st.lists(st.sampled_from(self.schema.names), max_size=2, unique=True))
-        if self.draw(st.booleans()):
+        if not is_packed(type_) and self.draw(st.booleans()):
             names = f"{self.fresh('left')!r}, {self.fresh('right')!r}"
-            item = self.schema.field(column).type.value_type
+            item = type_.value_type
             anchor = ", anchor=1" if plain_number(item) and self.draw(st.booleans()) else ""
             self.add(f".flat_map(od.pairs({column!r}, {names}, carry={carry!r}{anchor}){self.policy()})")
         else:
@@ -190,7 +192,7 @@ class Chain(Windows, RowOperators, Joins):
         """`.key_by(...)` for some columns, or "" for one state for all; None where no column can be a
         key.
         """
-        able = named(self.schema, lambda t: not is_list(t))
+        able = named(self.schema, comparable)
         if not able:
             return None
         names = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=3, unique=True))
@@ -238,10 +240,10 @@ class Chain(Windows, RowOperators, Joins):
         numbers = named(self.schema, plain_number)
         ordered = named(self.schema, is_fixed_number)
         single = named(self.schema, lambda t: is_fixed_number(t) or pat.is_boolean(t))
-        countable = named(self.schema, lambda t: not is_list(t))
+        countable = named(self.schema, comparable)
         calls = [("count", ""), *(("count", repr(n)) for n in countable)]
         calls += [(function, repr(n)) for n in numbers for function in ("sum", "mean", "var", "std")]
-        decimals = named(self.schema, lambda t: pat.is_decimal(t) and (wide or is_counted(t)))
+        decimals = named(self.schema, lambda t: pat.is_decimal128(t) and (wide or is_counted(t)))
         calls += [(function, repr(n)) for n in decimals for function in ("sum", "mean")]
         calls += [(function, repr(n)) for n in ordered for function in ("min", "max")]
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
@@ -262,7 +264,7 @@ class Chain(Windows, RowOperators, Joins):
         times = named(self.schema, can_be_time)
         if not key or not times:
             return
-        able = named(self.schema, lambda t: not is_list(t) and not pat.is_decimal(t) and _primitive(t))
+        able = named(self.schema, lambda t: comparable(t) and not pat.is_decimal(t) and _primitive(t))
         chosen = self.draw(st.lists(st.sampled_from(able), max_size=2, unique=True)) if able else []
         collect = {f"list{i}": name for i, name in enumerate(chosen)}
         made = {"start", "end", "count", *collect}
@@ -303,7 +305,7 @@ class Chain(Windows, RowOperators, Joins):
             )
 
     def forward_fill(self) -> None:
-        able = named(self.schema, lambda t: not is_list(t))
+        able = named(self.schema, comparable)
         if able:
             names = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=4, unique=True))
             key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
@@ -318,7 +320,7 @@ class Chain(Windows, RowOperators, Joins):
 
     def top_values(self) -> None:
         key = self.key()
-        able = set(named(self.schema, lambda t: not is_list(t)))
+        able = set(named(self.schema, comparable))
         if not key or {"count", "rank"} & set(self.schema.names):
             return
         able -= set(self.pipeline_key(key))
@@ -351,7 +353,7 @@ class Chain(Windows, RowOperators, Joins):
         if not by:
             return
         chosen = self.pick(by)
-        able = [n for n in named(self.schema, lambda t: not is_list(t)) if n != chosen]
+        able = [n for n in named(self.schema, comparable) if n != chosen]
         if able:
             key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
             windows = [
@@ -438,25 +440,13 @@ def still_ascending(stage: Any, clocks: frozenset[str]) -> frozenset[str]:
     return frozenset()
 
 
+def is_list_of_some_kind(type_: pa.DataType) -> bool:
+    """What `explode` takes."""
+    return is_list(type_) or is_packed_list(type_)
+
+
 def _primitive(type_: pa.DataType) -> bool:
     return pat.is_primitive(type_)
-
-
-def type_text(type_: pa.DataType) -> str:
-    """Python text of a type of `TYPES` or one that an operator makes of them."""
-    if is_list(type_):
-        return f"pa.{'large_list' if pat.is_large_list(type_) else 'list_'}({type_text(type_.value_type)})"
-    if pat.is_timestamp(type_):
-        return f"pa.timestamp({type_.unit!r}, {type_.tz!r})"
-    if pat.is_time(type_):
-        return f"pa.time{type_.bit_width}({type_.unit!r})"
-    if pat.is_duration(type_):
-        return f"pa.duration({type_.unit!r})"
-    if pat.is_decimal(type_):
-        return f"pa.decimal128({type_.precision}, {type_.scale})"
-    if pat.is_date(type_):
-        return f"pa.date{type_.bit_width}()"
-    return f"pa.{ {'bool': 'bool_', 'float': 'float32', 'double': 'float64'}.get(str(type_), str(type_)) }()"
 
 
 BUILTIN = (
@@ -534,7 +524,7 @@ def pipelines(
     """A chain of up to `most` operators (0 now and then)."""
     chain = Chain(draw, od.Pipeline(schema), clocks=clocks)
     for _ in range(draw(st.integers(0, most))):
-        able = [name for name in vocabulary if name != "lists" or named(chain.schema, is_list)]
+        able = [name for name in vocabulary if name != "lists" or named(chain.schema, is_list_of_some_kind)]
         getattr(chain, draw(st.sampled_from(able)))()
     return chain
 

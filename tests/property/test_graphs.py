@@ -20,11 +20,10 @@ from property.drawn_expressions import Expressions, named
 from property.drawn_options import can_be_time
 from property.drawn_values import batches, schemas, tables
 from property.drawn_windows import agreed
-from property.strategies import NAMESPACE, VOCABULARY, Chain, clocks
+from property.strategies import NAMESPACE, VOCABULARY, Chain, clocks, is_list_of_some_kind
 
 import ordstream as od
 from ordstream.errors import OperatorError, PlanError, SourceError
-from ordstream.ground.types import is_list
 from ordstream.operators.clocks import ReorderedClock
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import with_outputs
@@ -59,7 +58,7 @@ def grown(draw: Any, chain: Chain, depth: int, usual: tuple[str, ...] = SAME_COL
     """The chain with more operators, perhaps branches: one end, or two."""
     for _ in range(draw(st.integers(0, 2))):
         words = usual if draw(st.integers(0, 2)) else VOCABULARY
-        able = [n for n in words if n != "lists" or any(is_list(t) for t in chain.schema.types)]
+        able = [n for n in words if n != "lists" or any(is_list_of_some_kind(t) for t in chain.schema.types)]
         getattr(chain, draw(st.sampled_from(able)))()
     if not depth or not draw(st.integers(0, 3)):
         return [chain]

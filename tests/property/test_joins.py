@@ -11,7 +11,7 @@ from property.compare import agree, run_core, run_reference
 from property.drawn_expressions import Expressions, named
 from property.drawn_joins import SPANS
 from property.drawn_options import can_be_time, settled
-from property.drawn_values import batches, schemas, tables
+from property.drawn_values import batches, comparable, schemas, tables
 from property.drawn_windows import agreed
 from property.test_cut import BLOCKS, NODES, TURNS
 from property.test_cut import check as check_over_nodes
@@ -19,7 +19,6 @@ from property.test_run_serial import check
 from property.test_snapshots import check_cut
 
 import ordstream as od
-from ordstream.ground.types import is_list
 
 LARGE = settings(
     max_examples=8,
@@ -76,7 +75,7 @@ def joined(draw: Any) -> s.Case:
     clashes = any(name in taken and name + "_2" in taken for name in right.schema.names)
     if times and len(both) > 1 and not clashes:
         time = left.time(times)
-        able = [name for name in named(left.schema, lambda t: not is_list(t))
+        able = [name for name in named(left.schema, comparable)
                 if name in both and name != time]  # fmt: skip
         on = draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True)) if able else []
         argument = draw(st.sampled_from([repr(span) for span in SPANS])) + draw(

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from epoch_frames import Frame, install
 from spark_steps import run_as_spark_does
 
-from ordstream.spark.arrival import align
+from ordstream.ground.nested_cast import align
 from ordstream.spark.streaming.epoch_functions import FINISH, SUSPEND
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_runner import EpochRunner, output_schema

@@ -171,6 +171,9 @@ def test_a_slice_of_a_table_travels_without_the_rest():
     assert len(pickle.dumps(made)) < 10_000
 
 
+UNION = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -182,10 +185,9 @@ def test_a_slice_of_a_table_travels_without_the_rest():
         ((ITEMS, "item", "outer"), "how must be 'inner' or 'left', got 'outer'"),
         ((pa.table([[7], [1], [2]], names=["item", "x", "x"]), "item"), "the table: duplicate column name"),
         (
-            (pa.table({"item": [7], "s": [{"a": 1}]}), "item"),
-            r"'s': type struct.*table.drop_columns\(\['s'\]\)",
+            (pa.table({"item": [7], "s": UNION}), "item"),
+            r"'s': type sparse_union.*table.drop_columns\(\['s'\]\)",
         ),
-        ((pa.table({"item": [7], "l": [[1, None]]}), "item"), "'l' has a list with a null in it"),
         ((ITEMS.append_column("row", ITEMS["item"]), "item", "left"), None),
     ],
 )

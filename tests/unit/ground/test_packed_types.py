@@ -1,0 +1,155 @@
+"""Packed types: which types they are, arrays in plain types, and what functions may return."""
+
+from __future__ import annotations
+
+import decimal
+import random
+import uuid
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.ground.packed_types import as_plain, carried, packed_format, plain
+from ordstream.ground.types import to_storage
+
+POINT = pa.struct([pa.field("x", pa.int64(), nullable=False), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("type_", "format_"),
+    [
+        (pa.int64(), None), (pa.string(), None), (pa.decimal128(30, 2), None), (pa.list_(pa.int8()), None),
+        (pa.large_list(pa.bool_()), None), (pa.list_(pa.string()), "Pls"), (pa.binary(3), "PF3;"),
+        (POINT, "P{F8;s}"), (pa.map_(pa.string(), pa.list_(pa.int16())), "Pl{slF2;}"),
+        (pa.list_(pa.list_(pa.bool_()), 2), "Pf2;lb"), (pa.float16(), "PF2;"), (pa.null(), "Pn"),
+        (pa.uuid(), "PF16;"), (pa.json_(), "Ps"), (pa.month_day_nano_interval(), "PF16;"),
+        (pa.list_(pa.decimal128(3, 1)), "PlF16;"), (pa.struct([]), "P{}"),
+    ],
+)  # fmt: skip
+def test_formats(type_, format_):
+    assert packed_format(type_) == format_
+
+
+def test_depth_has_an_end():
+    """A hostile schema is told, and nothing recurses without end."""
+    type_: pa.DataType = pa.int64()
+    for _ in range(60):
+        type_ = pa.list_(type_)
+    deep = pa.table({"v": pa.array([None], type_)})
+    assert od.Pipeline(deep.schema).run(deep).table.equals(deep)
+    for _ in range(10):
+        type_ = pa.struct([("a", type_)])
+    with pytest.raises(od.SchemaError, match=r"'v': type struct.* with more than 60 levels, or a part"):
+        od.Pipeline({"v": type_})
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (pa.dictionary(pa.int8(), pa.int64()), pa.int64()),
+        (pa.run_end_encoded(pa.int32(), POINT), POINT),
+        (pa.list_view(pa.int64()), pa.list_(pa.int64())),
+        (pa.large_list(pa.int64()), pa.large_list(pa.int64())),
+        (pa.large_list(pa.large_string()), pa.list_(pa.string())),
+        (pa.struct([("a", pa.dictionary(pa.int8(), pa.string()))]), pa.struct([("a", pa.string())])),
+        (pa.list_(pa.field("item", pa.string(), nullable=False)), pa.list_(pa.string())),
+        (pa.string_view(), pa.string_view()),
+    ],
+)
+def test_what_a_pipeline_has(given, wanted):
+    assert carried(given) == wanted
+    assert od.Pipeline({"v": given}).schema.field("v").type == wanted
+
+
+def nested(chance: random.Random, depth: int) -> pa.DataType:
+    """A random type in random layouts."""
+    kind = chance.randrange(9 if depth else 5)
+    if kind < 5:
+        return (pa.int16(), pa.string_view(), pa.bool_(), pa.null(), pa.large_binary())[kind]
+    inner = nested(chance, depth - 1)
+    if kind == 5:
+        return pa.struct([("a", inner), ("b", nested(chance, depth - 1))])
+    return (pa.large_list(inner), pa.list_view(inner), pa.map_(pa.int8(), inner))[kind - 6]
+
+
+def value(chance: random.Random, type_: pa.DataType) -> object:
+    if pa.types.is_null(type_) or chance.random() < 0.2:
+        return None
+    if pa.types.is_struct(type_):
+        return {field.name: value(chance, field.type) for field in type_}
+    if pa.types.is_map(type_):
+        return [(chance.randrange(9), value(chance, type_.item_type)) for _ in range(chance.randrange(3))]
+    if hasattr(type_, "value_type"):
+        return [value(chance, type_.value_type) for _ in range(chance.randrange(4))]
+    if pa.types.is_boolean(type_):
+        return chance.random() < 0.5
+    if pa.types.is_integer(type_):
+        return chance.randrange(-9, 9)
+    return "x" * chance.randrange(20) if pa.types.is_string_view(type_) else b"y" * chance.randrange(20)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nested_arrays_in_plain_types(seed):
+    """Slices with an offset, too, and through a run."""
+    chance = random.Random(seed)
+    type_ = pa.struct([("v", nested(chance, 3))])
+    values = [value(chance, type_) for _ in range(20)]
+    array = pa.array(values, type_)
+    for part in (array, array.slice(3, 11), array.slice(20)):
+        found = as_plain(part)
+        found.validate(full=True)
+        assert found.type == plain(type_)
+        assert found.to_pylist() == part.to_pylist()
+    rows = pa.table({"v": array, "k": [1] * 20}).slice(2)
+    result = od.Pipeline(rows.schema).key_by("k").lag("v").run(rows, workers=1).table
+    result.validate(full=True)
+    assert result["v_lag"].to_pylist() == [None, *rows["v"].to_pylist()[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "stored"),
+    [
+        (POINT, {"x": 1, "y": None}, {"x": 1, "y": None}),
+        (pa.list_(pa.string()), ("a", None), ["a", None]),
+        (pa.list_(pa.int8(), 2), np.array([1, 2]), [1, 2]),
+        (pa.map_(pa.string(), pa.int8()), {"a": 1}, [("a", 1)]),
+        (pa.map_(pa.string(), pa.int8()), [("a", 1), ("a", 2)], [("a", 1), ("a", 2)]),
+        (pa.uuid(), uuid.UUID(int=7), uuid.UUID(int=7).bytes),
+        (pa.uuid(), uuid.UUID(int=7).bytes, uuid.UUID(int=7).bytes),
+        (pa.binary(2), b"ab", b"ab"),
+        (pa.float16(), 0.5, 0.5),
+        (pa.decimal256(50, 1), decimal.Decimal("1.5"), decimal.Decimal("1.5")),
+    ],
+)
+def test_what_a_function_may_return(type_, given, stored):
+    assert to_storage(given, type_, "c") == stored
+    rows = pa.table({"k": [1, 2]})
+    made = od.Pipeline(rows.schema).map(lambda row: (given,), schema={"c": type_})
+    found = made.run(rows, workers=1).table["c"].combine_chunks()
+    found = found.storage if isinstance(found, pa.ExtensionArray) else found
+    assert found.to_pylist() == [stored] * 2
+
+
+@pytest.mark.parametrize(
+    ("type_", "given"),
+    [
+        (POINT, {"x": 1}), (POINT, {"x": 1, "y": "a", "z": 2}), (POINT, {"x": None, "y": "a"}),
+        (POINT, {"x": 1.5, "y": "a"}), (POINT, {"x": 2**63, "y": "a"}), (POINT, (1, "a")), (POINT, 5),
+        (pa.list_(pa.string()), "ab"), (pa.list_(pa.string()), ["a", 1]), (pa.list_(pa.string()), {"a": 1}),
+        (pa.list_(pa.int8(), 2), [1]), (pa.list_(pa.int8(), 2), [1, 300]),
+        (pa.map_(pa.string(), pa.int8()), {"a": "b"}), (pa.map_(pa.string(), pa.int8()), ["ab"]),
+        (pa.map_(pa.string(), pa.int8()), {None: 1}), (pa.uuid(), "x"), (pa.uuid(), b"short"),
+        (pa.binary(2), b"abc"), (pa.binary(2), "ab"), (pa.float16(), "a"), (pa.float16(), 0.1),
+        (pa.null(), 1), (pa.decimal256(50, 1), decimal.Decimal("1.55")),
+    ],
+)  # fmt: skip
+def test_what_it_may_not(type_, given):
+    with pytest.raises((TypeError, ValueError, OverflowError), match="'c'"):
+        to_storage(given, type_, "c")
+    rows = pa.table({"k": [1, 2]})
+    made = od.Pipeline(rows.schema).map(lambda row: (given if row.k == 2 else None,), schema={"c": type_})
+    with pytest.raises(od.OperatorError, match="'c'") as caught:
+        made.run(rows, workers=1)
+    assert caught.value.serial == 2

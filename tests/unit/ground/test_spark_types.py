@@ -1,0 +1,139 @@
+"""Spark's types as Arrow's, and back; no session is needed."""
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.ground.depth import DEEPEST
+from ordstream.ground.spark_types import arrow_field, not_carried, schema_of_spark
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    UserDefinedType,
+    VarcharType,
+    VariantType,
+    YearMonthIntervalType,
+)
+
+from ordstream.spark import spark_schema
+
+UTC = pa.timestamp("us", "UTC")
+
+
+def field(kind, nullable=True):
+    return StructField("c", kind, nullable)
+
+
+class Point(UserDefinedType):
+    @classmethod
+    def sqlType(cls):
+        return StructType([StructField("x", DoubleType(), False), StructField("why", CharType(3))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_"),
+    [
+        (ArrayType(StringType(), False), pa.list_(pa.field("element", pa.string(), False))),
+        (ArrayType(VarcharType(3)), pa.list_(pa.string())),
+        (
+            StructType([StructField("a.b", IntegerType(), False), StructField("é", TimestampType())]),
+            pa.struct([pa.field("a.b", pa.int32(), False), ("é", UTC)]),
+        ),
+        (
+            MapType(TimestampType(), ArrayType(MapType(StringType(), TimestampNTZType())), False),
+            pa.map_(UTC, pa.field("value", pa.list_(pa.map_(pa.string(), pa.timestamp("us"))), False)),
+        ),
+        (StructType([]), pa.struct([])),
+        (StructType([StructField("a", NullType(), False)]), pa.struct([("a", pa.null())])),
+        (NullType(), pa.null()),
+        (ArrayType(NullType(), False), pa.list_(pa.null())),
+        (MapType(StringType(), NullType(), False), pa.map_(pa.string(), pa.null())),
+        (
+            ArrayType(Point()),
+            pa.list_(pa.struct([pa.field("x", pa.float64(), False), ("why", pa.string())])),
+        ),
+    ],
+)
+def test_what_a_pipeline_carries(kind, type_):
+    found = arrow_field(field(kind, nullable=False), "UTC")
+    assert found.equals(pa.field("c", type_, kind == NullType()))
+    assert od.Pipeline(StructType([field(kind)])).schema.field("c").nullable
+
+
+def test_metadata_is_left_out():
+    kind = StructType([StructField("a", LongType(), True, {"comment": "what it is"})])
+    assert schema_of_spark(StructType([field(kind)]), "here").field("c").type.field("a").metadata is None
+
+
+def nested(kind, levels):
+    for _ in range(levels):
+        kind = StructType([StructField("a", kind)])
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (VariantType(), "column 'c' is variant in Spark; "),
+        (MapType(StringType(), ArrayType(VariantType())), "in Spark, with variant inside; "),
+        (StructType([StructField("y", YearMonthIntervalType(0, 0))]), "with interval year inside; "),
+        (nested(StringType(), DEEPEST + 1), f"with more than {DEEPEST} levels; "),
+        (MapType(NullType(), StringType()), "with keys of no type; "),
+        (StructType([StructField("a", LongType()), StructField("a", LongType())]), "two fields 'a' in one"),
+    ],
+)
+def test_what_none_carries_is_one_sentence(kind, text):
+    with pytest.raises(od.SchemaError) as failed:
+        arrow_field(field(kind), "UTC")
+    said = str(failed.value)
+    assert said == not_carried(field(kind))
+    assert text in said
+    assert said.endswith("leave it out (df.drop('c'))")
+    assert "\n" not in said
+
+
+def test_the_deepest_passes():
+    kind = nested(StringType(), DEEPEST)
+    assert od.Pipeline(StructType([field(kind)])).schema.field("c").type == arrow_field(field(kind), "").type
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.struct([pa.field("a", pa.int64(), False), ("b", pa.list_(pa.map_(pa.string(), pa.int8())))]),
+        pa.list_(pa.list_(pa.struct([("at", UTC), ("wall", pa.timestamp("us"))]))),
+        pa.null(),
+        pa.struct([]),
+    ],
+)
+def test_there_and_back(type_):
+    schema = pa.schema([("c", type_)])
+    assert schema_of_spark(spark_schema(schema), "here").equals(schema)
+
+
+@pytest.mark.parametrize(
+    ("type_", "name"),
+    [
+        (pa.struct([("u", pa.uint64()), ("h", pa.float16())]), "struct<u:decimal(20,0),h:float>"),
+        (pa.list_(pa.uint8(), 3), "array<smallint>"),
+        (pa.map_(pa.string_view(), pa.binary(4)), "map<string,binary>"),
+        (pa.large_list(pa.dictionary(pa.int8(), pa.large_string())), "array<string>"),
+        (pa.uuid(), "binary"),
+        (pa.decimal256(38, 4), "decimal(38,4)"),
+    ],
+)
+def test_what_spark_has_not_gets_wider_at_any_depth(type_, name):
+    assert spark_schema(pa.schema([("c", type_)]))["c"].dataType.simpleString() == name
