@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from ordstream.ground.packed_types import as_plain, is_any_list
+from ordstream.ground.packed_types import as_plain, is_any_list, is_too_deep, plain
 
 
 def cast_column(column: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -50,6 +50,13 @@ def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     columns = [cast_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def same_values(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether types differ at most in layout, and in where nulls may be."""
+    if is_too_deep(given):
+        return False
+    return bool(nullable_inside(plain(given)).equals(nullable_inside(plain(wanted))))
 
 
 def nullable_inside(type_: pa.DataType) -> pa.DataType:

@@ -18,6 +18,9 @@ import pyarrow.types as pat
 from ordstream.errors import shown
 from ordstream.ground.depth import DEEPEST
 
+# What pyarrow raises for a value that it makes nothing of.
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError)
+
 Leaf = Callable[[Any, pa.DataType, str], Any]
 
 _OF_ONE_CLASS = frozenset(
@@ -37,14 +40,12 @@ def carried(type_: pa.DataType) -> pa.DataType:
     """
     if pat.is_dictionary(type_) or pat.is_run_end_encoded(type_):
         return carried(type_.value_type)
-    if is_any_list(type_) and not is_plain_list(type_):
-        return pa.list_(_plain_field(type_.value_field).with_nullable(True))
-    return plain(type_) if pat.is_nested(type_) and not _as_it_is(type_) else type_
-
-
-def _as_it_is(type_: pa.DataType) -> bool:
-    """A list of numbers in a layout that the core reads."""
-    return is_plain_list(type_) and bool(pat.is_list(type_) or pat.is_large_list(type_))
+    if is_plain_list(type_) and (pat.is_list(type_) or pat.is_large_list(type_)):
+        return type_
+    made = plain(type_) if pat.is_nested(type_) else type_
+    if pat.is_list(made) and not is_plain_list(made):
+        return pa.list_(made.value_field.with_nullable(True))
+    return made
 
 
 def unsupported(type_: pa.DataType, column: str) -> str:
@@ -59,10 +60,27 @@ def unsupported(type_: pa.DataType, column: str) -> str:
 
 def plain(type_: pa.DataType) -> pa.DataType:
     """The type in which the core hands values over: texts, bytes and lists with 32-bit offsets, and nothing
-    encoded as a dictionary or in runs.
+    encoded as a dictionary or in runs. What is nested too deep is as it was.
     """
+    if pat.is_nested(type_) and is_too_deep(type_):
+        return type_
+    return _plain(type_)
+
+
+def is_too_deep(type_: pa.DataType) -> bool:
+    """Whether functions that call themselves for what is inside had better not be asked."""
+    inside = [(type_, 0)]
+    while inside:
+        one, depth = inside.pop()
+        if depth > 2 * DEEPEST:
+            return True
+        inside += [(one.field(place).type, depth + 1) for place in range(one.num_fields)]
+    return False
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
     if pat.is_dictionary(type_) or pat.is_run_end_encoded(type_):
-        return plain(type_.value_type)
+        return _plain(type_.value_type)
     if pat.is_large_string(type_) or pat.is_string_view(type_):
         return pa.string()
     if pat.is_large_binary(type_) or pat.is_binary_view(type_):
@@ -78,7 +96,7 @@ def plain(type_: pa.DataType) -> pa.DataType:
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
-    return field.with_type(plain(field.type))
+    return field.with_type(_plain(field.type))
 
 
 def is_any_list(type_: pa.DataType) -> bool:
@@ -102,7 +120,7 @@ def packed_format(type_: pa.DataType) -> str | None:
         return None if inner is None else f"P{inner}"
     nested = pat.is_nested(type_) or pat.is_fixed_size_binary(type_) or pat.is_null(type_)
     odd = pat.is_float16(type_) or pat.is_interval(type_) or _is_odd_decimal(type_)
-    if not (nested or odd) or is_plain_list(type_) or _is_kept(type_):
+    if not (nested or odd) or is_core_list(type_):
         return None
     inner = _node(type_, 0)
     return None if inner is None else f"P{inner}"
@@ -141,6 +159,11 @@ def _is_kept(type_: pa.DataType) -> bool:
     """A `kept_list` of decimals."""
     lists = pat.is_list(type_) or pat.is_large_list(type_)
     return bool(lists and pat.is_decimal128(type_.value_type)) and not type_.value_field.nullable
+
+
+def is_core_list(type_: pa.DataType) -> bool:
+    """A list that the core has as a list: of values of fixed width."""
+    return is_plain_list(type_) or _is_kept(type_)
 
 
 def as_kept(stored: pa.DataType, wanted: pa.DataType) -> pa.DataType:
@@ -312,7 +335,7 @@ def packed_to_storage(value: Any, type_: pa.DataType, column: str, leaf: Leaf) -
 def _extended(value: Any, type_: Any, column: str, leaf: Leaf) -> Any:
     try:
         array = pa.array([value], type_)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, AttributeError):
+    except (*_REFUSALS, AttributeError):  # the last where it is no object of the type's own class
         return packed_to_storage(value, type_.storage_type, column, leaf)
     return array.storage[0].as_py()
 
@@ -321,7 +344,7 @@ def _odd(value: Any, type_: pa.DataType, column: str) -> Any:
     """A value of a type that has no parts, as pyarrow takes it."""
     try:
         found = pa.array([value], type_)[0].as_py()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+    except _REFUSALS as error:
         raise _wrong(value, type_, column) from error
     if found != value and found == found:
         raise ValueError(f"column {column!r} is {type_}, {shown(value)} can't be stored exactly")

@@ -24,6 +24,7 @@ from ordstream.ground.datetimes import counter
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
+    is_core_list,
     is_packed,
     packed_from_storage,
     packed_to_python,
@@ -108,7 +109,7 @@ def physical_type(type_: pa.DataType, column: str) -> Physical:
     """
     if is_packed(type_):
         return Physical("packed", *PHYSICAL["packed"], None, detail=str(type_))
-    if is_list(type_):
+    if is_core_list(type_):
         return Physical("list", *PHYSICAL["list"], None, physical_type(type_.value_type, column))
     name = _physical_name(type_)
     if name is None:

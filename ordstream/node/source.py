@@ -16,8 +16,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
-from ordstream.ground.nested_cast import cast_column, nullable_inside
-from ordstream.ground.packed_types import plain
+from ordstream.ground.nested_cast import cast_column, same_values
 from ordstream.node.source_marks import SourceMark
 
 # Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
@@ -244,7 +243,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _conform_column(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type.equals(field.type):
         return array
-    if not nullable_inside(plain(array.type)).equals(nullable_inside(plain(field.type))):
+    if not same_values(array.type, field.type):
         raise SourceError(
             f"column {field.name!r}: expected {field.type}, got {array.type}; cast it at the source"
         )

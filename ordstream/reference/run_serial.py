@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ordstream.errors import OperatorError, PlanError, SourceError, told, type_and_text
-from ordstream.ground.nested_cast import cast_column, nullable_inside
+from ordstream.ground.nested_cast import cast_column, same_values
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
-from ordstream.ground.packed_types import plain
 from ordstream.ground.types import (
     from_storage,
     python_or_text,
@@ -410,6 +409,6 @@ def _batches(data: Any) -> Iterable[pa.RecordBatch]:
 
 def _matching(array: pa.Array, expected: pa.Field) -> pa.Array:
     given, wanted = array.type, expected.type
-    if not nullable_inside(plain(given)).equals(nullable_inside(plain(wanted))):
+    if not same_values(given, wanted):
         raise SourceError(f"column {expected.name!r} is {given} in the data, the pipeline expects {wanted}")
     return cast_column(array, wanted)

@@ -125,11 +125,14 @@ def plain(name: str) -> bool:
     return name in ("times", "numbers", "bools", "small")
 
 
-@pytest.mark.parametrize("operator", [*OPERATORS, *OF_PACKED])
-@pytest.mark.parametrize("name", COLUMNS)
+EVERY = [
+    *((name, operator) for name in COLUMNS for operator in OPERATORS),
+    *((name, operator) for name in COLUMNS if not plain(name) for operator in OF_PACKED),
+]
+
+
+@pytest.mark.parametrize(("name", "operator"), EVERY)
 def test_every_type_through_every_operator(name, operator):
-    if operator in OF_PACKED and plain(name):
-        pytest.skip("numbers have operators of their own")
     data = table(COLUMNS[name])
     pipeline = {**OPERATORS, **OF_PACKED}[operator](od.Pipeline(data.schema))
     for workers in (0, 2):
@@ -269,3 +272,37 @@ def test_a_failing_row_is_told(name):
     pipeline = pipeline.select("items", x=od.lit(1) // C("items"))
     with pytest.raises(od.OperatorError, match="zero"):
         pipeline.run(exploded, workers=1)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_several_sources_and_outputs(name):
+    """Columns that one source has not, rows that fail, and late ones."""
+    data = table(COLUMNS[name])
+    other = pa.table({"ts": [1, 3, 4], "w": ["a", "b", "c"]})
+    a = od.Pipeline(data.schema, source="a")
+    b = od.Pipeline(other.schema, source="b").filter(C("ts") > 0)
+    made = a.map(lambda row: (1 // (row.ts % 2), row.v), schema={"x": int, "v": data.schema.field("v").type},
+                 on_error="dead_letter", name="halves")  # fmt: skip
+    outputs = {"good": made, "bad": made.side_output("halves"), "other": b}
+    given = {"a": data, "b": other}
+    expected = run_serial(made, given, merge_by="ts", outputs=outputs).outputs
+    for workers in (0, 2):
+        found = made.run(given, merge_by="ts", outputs=outputs, workers=workers)
+        for output, rows in found.items():
+            rows.validate(full=True)
+            wanted = expected[output].select(rows.schema.names)
+            assert repr(rows.to_pylist()) == repr(wanted.to_pylist()), output
+        assert found["bad"].num_rows == found["good"].num_rows == 3
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_late_rows(name):
+    data = table(COLUMNS[name]).take([3, 0, 1, 5, 2, 4])
+    made = od.Pipeline(data.schema).reorder("ts", slack=1, late="side_output", name="order")
+    outputs = {"rows": made, "late": made.side_output("order")}
+    expected = run_serial(made, data, outputs=outputs).outputs
+    found = made.run(data, outputs=outputs, workers=2)
+    assert found["late"].num_rows == 3
+    for output, rows in found.items():
+        wanted = expected[output].select(rows.schema.names)
+        assert repr(rows.to_pylist()) == repr(wanted.to_pylist()), output

@@ -126,11 +126,9 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
                   int32_t slot) noexcept nogil:
     """Make `out` a one-row chunk with deep copies of the values at `slot`. 0, or -1: no memory."""
     cdef int32_t j
-    cdef int64_t k
     cdef char* data
     cdef char* bytes
     cdef View* v
-    cdef View* inner
     cdef int64_t size
     out.ncols = layout.ncols
     out.n = 1
@@ -168,15 +166,6 @@ cdef int copy_row(Worker* w, Chunk* out, const Column* cols, const Layout* layou
             if size:
                 memcpy(bytes, v.data, size)
             v.data = bytes
-            if layout.type[j] == PT_LIST and layout.element[j] == PT_VIEW:
-                inner = <View*> bytes
-                for k in range(v.size):
-                    bytes = chunk_alloc(w, out, inner[k].size + 1)
-                    if bytes == NULL:
-                        return -1
-                    if inner[k].size:
-                        memcpy(bytes, inner[k].data, inner[k].size)
-                    inner[k].data = bytes
     return 0
 
 

@@ -314,9 +314,6 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
     cdef int32_t slot = row_slot(c, <int32_t> e.written)
     cdef int32_t j = e.current.over
     cdef View v
-    cdef int64_t size
-    cdef int64_t n
-    cdef int64_t i
     cdef char[160] text
     cdef Column* cols
     e.failed_operator = -3
@@ -327,14 +324,8 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
         e.failure = failure_new(j, FAIL_OVERFLOW, b"a value that no output batch holds")
         return
     memcpy(&v, cols[j].data, sizeof(View))
-    n = list_count(&v)
-    size = n
-    if e.layout.element[j] == PT_VIEW and e.layout.type[j] == PT_LIST and size <= offset_limit:
-        size = 0
-        for i in range(n):
-            size += (<const View*> v.data)[i].size
-    snprintf(text, 160, b"a value of %lld %s; an output batch holds at most %lld", <long long> size,
-             b"elements" if e.layout.type[j] == PT_LIST and n > offset_limit else b"bytes",
+    snprintf(text, 160, b"a value of %lld %s; an output batch holds at most %lld",
+             <long long> list_count(&v), b"elements" if e.layout.type[j] == PT_LIST else b"bytes",
              <long long> offset_limit)
     e.failure = failure_new(j, FAIL_OVERFLOW, text)
     cols[j].data = NULL                                       # shown as null

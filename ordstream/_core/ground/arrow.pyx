@@ -147,22 +147,12 @@ cdef ArrowArray* list_array(Exported* e, const OutputColumn* oc, int64_t rows, i
     cdef uint8_t* bits
     cdef int64_t zeros
     a.buffers[1] = oc.data
-    if format[0] == c"P":
-        ch = packed_array(format, oc.child, oc.child_rows, NULL)
-        a.children[0] = ch
-        return a if ch != NULL else NULL
-    ch = make_array(oc.child_rows, 0, 3 if element == PT_VIEW and format[0] != c"d" else 2, 0)
+    ch = make_array(oc.child_rows, 0, 2, 0)
     a.children[0] = ch
     ch.buffers[1] = oc.child.data
-    if format[0] == c"d" and element == PT_VIEW:
-        if oc.child_rows and not converted(
-                e, ch, decoded(<const int32_t*> oc.child.data, oc.child.heap, oc.child_rows)):
-            return NULL
-    elif format[0] == c"d":
+    if format[0] == c"d":
         if oc.child_rows and not converted(e, ch, widen(<const int64_t*> oc.child.data, oc.child_rows)):
             return NULL
-    elif element == PT_VIEW:
-        ch.buffers[2] = oc.child.heap
     elif element == PT_BOOL:
         bits = pack_bits(<uint8_t*> oc.child.data, oc.child_rows, &zeros)
         e.bitmaps[e.nbitmaps] = bits

@@ -90,7 +90,6 @@ cdef void output_drop(Output* o, int32_t j) noexcept nogil:
     output_give(oc.heap, o.keep)
     if oc.child != NULL:
         output_give(oc.child.data, o.keep)
-        output_give(oc.child.heap, o.keep)
         output_give(oc.child.valid, o.keep)
         free(oc.child)
     memset(oc, 0, sizeof(OutputColumn))
@@ -232,7 +231,7 @@ cdef bint views_at_once(Output* o, OutputColumn* oc, int32_t element, const Colu
         to = oc.heap + oc.heap_size
         oc.heap_size += size
     else:
-        if oc.child_rows + size + 1 > oc.child_capacity and list_larger(o, oc, size, element, False) != 0:
+        if oc.child_rows + size > oc.child_capacity and list_larger(o, oc, size, element, False) != 0:
             return False
         to = oc.child.data + oc.child_rows * width
         if oc.child.valid != NULL:
@@ -256,7 +255,7 @@ cdef int64_t output_views(Output* o, int32_t j, const Column* col, const int32_t
     cdef int64_t i
     cdef int64_t s
     cdef int rc
-    if element != PT_VIEW and views_at_once(o, oc, element if type == PT_LIST else -1, col, sel, n, base):
+    if views_at_once(o, oc, element if type == PT_LIST else -1, col, sel, n, base):
         return n
     empty.data = NULL
     empty.size = 0
@@ -349,7 +348,7 @@ cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n,
             n = max(done, <int64_t> 0)
             for k in range(j + 1):
                 if o.cols[k].source < 0:
-                    cut_column(&o.cols[k], o.layout.type[k], o.layout.element[k], base + n)
+                    cut_column(&o.cols[k], o.layout.type[k], base + n)
             if done < 0:
                 return -1
             if n == 0:

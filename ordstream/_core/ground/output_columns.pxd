@@ -56,7 +56,7 @@ cdef int list_larger(Output* o, OutputColumn* oc, int64_t size, int32_t element,
 cdef int list_nulls(Output* o, OutputColumn* oc) noexcept nogil
 cdef int list_append(Output* o, OutputColumn* oc, const View* v, int32_t element, bint first) noexcept nogil
 cdef int valid_room(Output* o, OutputColumn* oc, int64_t base) noexcept nogil
-cdef void cut_column(OutputColumn* oc, int32_t type, int32_t element, int64_t rows) noexcept nogil
+cdef void cut_column(OutputColumn* oc, int32_t type, int64_t rows) noexcept nogil
 
 
 cdef inline int heap_append(Output* o, OutputColumn* oc, const View* v, bint first) noexcept nogil:

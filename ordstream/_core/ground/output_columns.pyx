@@ -84,13 +84,12 @@ cdef int list_larger(Output* o, OutputColumn* oc, int64_t size, int32_t element,
     """Room for `size` more elements. Returns as heap_append."""
     cdef OutputColumn* child = oc.child
     cdef int64_t need = oc.child_rows + size
-    cdef int64_t width = 4 if element == PT_VIEW else WIDTHS[element]
+    cdef int64_t width = WIDTHS[element]
     cdef int64_t cap = larger_capacity(o, oc.child_capacity, need,
                                        enough(o, oc.child_rows, need), width, first)
     cdef void* p
     if cap < 0:
         return -2
-    cap = max(cap, need + 1)                                  # offsets are one more than elements
     if child.valid != NULL:
         p = taken(o, child.valid, oc.child_capacity + 8, cap + 8)
         if p == NULL:
@@ -100,8 +99,6 @@ cdef int list_larger(Output* o, OutputColumn* oc, int64_t size, int32_t element,
     if p == NULL:
         return -1
     child.data = <char*> p
-    if oc.child_capacity == 0 and element == PT_VIEW:
-        (<int32_t*> child.data)[0] = 0
     oc.child_capacity = cap
     return 0
 
@@ -123,10 +120,9 @@ cdef int list_append(Output* o, OutputColumn* oc, const View* v, int32_t element
     cdef OutputColumn* child = oc.child
     cdef int64_t n = list_count(v)
     cdef int64_t need = oc.child_rows + n
-    cdef int64_t width = 4 if element == PT_VIEW else WIDTHS[element]
-    cdef int64_t i
+    cdef int64_t width = WIDTHS[element]
     cdef int rc
-    if need + 1 > oc.child_capacity:
+    if need > oc.child_capacity:
         rc = list_larger(o, oc, n, element, first)
         if rc != 0:
             return rc
@@ -137,26 +133,18 @@ cdef int list_append(Output* o, OutputColumn* oc, const View* v, int32_t element
         memcpy(child.valid + oc.child_rows, list_valid(v, width), <size_t> n)
     elif child.valid != NULL:
         memset(child.valid + oc.child_rows, 1, <size_t> n)
-    if element == PT_VIEW:
-        for i in range(n):
-            rc = heap_append(o, child, &(<const View*> v.data)[i], first)
-            if rc != 0:
-                return rc
-            (<int32_t*> child.data)[oc.child_rows + i + 1] = <int32_t> child.heap_size
-    elif n:
+    if n:
         memcpy(child.data + oc.child_rows * width, v.data, n * width)
     oc.child_rows = need
     return 0
 
 
-cdef void cut_column(OutputColumn* oc, int32_t type, int32_t element, int64_t rows) noexcept nogil:
+cdef void cut_column(OutputColumn* oc, int32_t type, int64_t rows) noexcept nogil:
     """Forget the strings or elements of the rows behind the first `rows`."""
     if type == PT_VIEW:
         oc.heap_size = (<int32_t*> oc.data)[rows]
     elif type == PT_LIST:
         oc.child_rows = (<int32_t*> oc.data)[rows]
-        if element == PT_VIEW and oc.child_capacity:
-            oc.child.heap_size = (<int32_t*> oc.child.data)[oc.child_rows]
 
 
 cdef int valid_room(Output* o, OutputColumn* oc, int64_t base) noexcept nogil:

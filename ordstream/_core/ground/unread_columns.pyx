@@ -92,7 +92,7 @@ cdef bint unread_at_once(Output* o, OutputColumn* oc, int32_t element, const Off
         end = oc.heap + oc.heap_capacity
         oc.heap_size += size
     else:
-        if oc.child_rows + size + 1 > oc.child_capacity and list_larger(o, oc, size, element, False) != 0:
+        if oc.child_rows + size > oc.child_capacity and list_larger(o, oc, size, element, False) != 0:
             return False
         to = oc.child.data + oc.child_rows * width
         end = oc.child.data + oc.child_capacity * width

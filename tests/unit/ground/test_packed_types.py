@@ -32,17 +32,21 @@ def test_formats(type_, format_):
     assert packed_format(type_) == format_
 
 
-def test_depth_has_an_end():
-    """A hostile schema is told, and nothing recurses without end."""
+@pytest.mark.parametrize("made", [pa.list_, lambda inner: pa.struct([("a", inner)])])
+def test_depth_has_an_end(made):
+    """A hostile schema is told, and nothing recurses without end; such data is told, too."""
     type_: pa.DataType = pa.int64()
     for _ in range(60):
-        type_ = pa.list_(type_)
+        type_ = made(type_)
     deep = pa.table({"v": pa.array([None], type_)})
     assert od.Pipeline(deep.schema).run(deep).table.equals(deep)
-    for _ in range(10):
-        type_ = pa.struct([("a", type_)])
-    with pytest.raises(od.SchemaError, match=r"'v': type struct.* with more than 60 levels, or a part"):
-        od.Pipeline({"v": type_})
+    for more in (1, 100, 1_000):
+        for _ in range(more):
+            type_ = made(type_)
+        with pytest.raises(od.SchemaError, match=r"'v': type .* with more than 60 levels, or a part"):
+            od.Pipeline({"v": type_})
+        with pytest.raises(od.SourceError, match="column 'v': expected"):
+            od.Pipeline(deep.schema).run(pa.table({"v": pa.nulls(1, type_)}))
 
 
 @pytest.mark.parametrize(
