@@ -38,6 +38,7 @@ from ordstream.operators.arguments import (
 )
 from ordstream.operators.gathered import (
     decides,
+    element_of,
     gathered_type,
     gathered_value,
     is_apart,
@@ -70,6 +71,8 @@ class BoundAggregation(NamedTuple):
     digits : int
         Of the sum, or the mean, of a decimal: how many the sum may have where these are more than an int64
         counts; else 0.
+    element, width
+        As `element_of` says, where values are kept.
     """
 
     function: str
@@ -79,6 +82,8 @@ class BoundAggregation(NamedTuple):
     parameter: int | float | None = None
     places: int = 0
     digits: int = 0
+    element: str = "word"
+    width: int = 0
 
     def gathered(self, text: bool) -> bool:
         """Whether it keeps values; `text`: they have their bytes apart."""
@@ -128,7 +133,10 @@ class Aggregation:
         if given_type is not None and self.function in ("sum", "mean") and pat.is_decimal(given_type):
             places = type_.scale - given_type.scale
             digits = sum_digits(given_type)
-        return type_, BoundAggregation(self.function, index, program, by, self.parameter, places, digits)
+        kept = ("word", 0) if given_type is None else element_of(given_type)
+        return type_, BoundAggregation(
+            self.function, index, program, by, self.parameter, places, digits, *kept
+        )
 
     def _bind_column(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, int | None]:
         if self.column is None:
@@ -143,18 +151,16 @@ class Aggregation:
             by = None if self.by is None else schema.field(column_index(schema, self.by, where))
             return gathered_type(self.function, schema.field(index), by, where), index
         decimals = bool(pat.is_decimal128(type_))
-        numeric = decimals or (is_fixed_number(type_) and not is_temporal(type_))
+        lengths = bool(pat.is_duration(type_)) and self.function in ("sum", "mean")
+        numeric = decimals or lengths or (is_fixed_number(type_) and not is_temporal(type_))
         if self.function in ("first", "last", "min", "max"):
             numeric = is_fixed_number(type_) or is_boolean(type_)
         as_float = decimals and self.function in ("var", "std")
         if not numeric or as_float:
             text = f"{where}: {self.function}({self.column!r}) is not defined for {type_}"
-            if as_float:
-                text += (
-                    ", which it would round: give it a float64 column, "
-                    f"with_columns(as_float=od.col({self.column!r}).cast(pa.float64()))"
-                )
-            raise SchemaError(text)
+            raise SchemaError(text + self._instead(type_))
+        if lengths:
+            return type_, index
         if self.function == "mean" and decimals:
             more = minimum(MEAN_PLACES, WIDE_DIGITS - type_.precision)
             return pa.decimal128(type_.precision + more, type_.scale + more), index
@@ -165,6 +171,20 @@ class Aggregation:
         if self.function == "sum":
             return pa.int64() if pat.is_integer(type_) else pa.float64(), index
         return type_, index
+
+    def _instead(self, type_: pa.DataType) -> str:
+        """What to do where it is not defined, for its message."""
+        column = f"od.col({self.column!r})"
+        if self.function in ("var", "std") and pat.is_decimal(type_):
+            return (
+                ", which it would round: give it a float64 column, "
+                f"with_columns(as_float={column}.cast(pa.float64()))"
+            )
+        if is_boolean(type_) and self.function == "sum":
+            return f": rows where it is true counts od.count(where={column})"
+        if is_boolean(type_) or is_temporal(type_):
+            return f": give it a number, such as with_columns(as_number={column}.cast(pa.int64()))"
+        return ""
 
 
 def sum_digits(type_: pa.DataType) -> int:
@@ -205,7 +225,8 @@ def sum(column: str, *, where: Expr | None = None) -> Aggregation:
     """Sum of the non-null values so far; 0 of nothing.
 
     Integers add up as int64, and decimals exactly: a sum has ten digits more than the column, 38 at most, as
-    in Spark. An overflow is an error at that row. Floats add up in order, as float64.
+    in Spark. An overflow is an error at that row. Floats add up in order, as float64. The sum of
+    durations is a duration.
     `where`, here and in the functions below: only rows for which this expression is true.
     """
     return Aggregation("sum", column_name(column), where=where)
@@ -229,12 +250,12 @@ def count(column: str | None = None, *, where: Expr | None = None) -> Aggregatio
 
 
 def first(column: str, *, where: Expr | None = None) -> Aggregation:
-    """First non-null value (number, bool, date, time, string or bytes); null of nothing."""
+    """First non-null value, of any type; null of nothing."""
     return Aggregation("first", column_name(column), where=where)
 
 
 def last(column: str, *, where: Expr | None = None) -> Aggregation:
-    """Latest non-null value (number, bool, date, time, string or bytes); null of nothing."""
+    """Latest non-null value, of any type; null of nothing."""
     return Aggregation("last", column_name(column), where=where)
 
 
@@ -242,7 +263,8 @@ def mean(column: str, *, where: Expr | None = None) -> Aggregation:
     """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing.
 
     Of a decimal the exact mean as a decimal with four more places, half a unit rounded away from zero; with
-    fewer more where the whole would have over 38 digits.
+    fewer more where the whole would have over 38 digits. Of durations the exact mean as a duration, half a
+    unit rounded away from zero.
     """
     return Aggregation("mean", column_name(column), where=where)
 
@@ -291,16 +313,13 @@ def quantile(column: str, q: float, *, where: Expr | None = None) -> Aggregation
 
 
 def collect(column: str, n: int, *, where: Expr | None = None) -> Aggregation:
-    """List of the last `n` non-null values (numbers, bools, dates or times), oldest first; empty of none.
-
-    Lists of strings can't be carried, so strings are refused.
-    """
+    """List of the last `n` non-null values, oldest first; empty of none."""
     return Aggregation("collect", column_name(column), where=where, parameter=positive_int(n, "collect: n"))
 
 
 def arg_min(column: str, by: str, *, where: Expr | None = None) -> Aggregation:
     """Value of `column` in the first row with the smallest `by`; rows where one of them is null are not
-    looked at. Null of nothing. Any types that can be compared, as in `min`.
+    looked at. Null of nothing. `column` is of any type, `by` of one that can be compared, as in `min`.
     """
     return Aggregation("arg_min", column_name(column), where=where, by=column_name(by))
 
@@ -386,10 +405,10 @@ class Accumulators:
     def values(self, state: list[Any]) -> list[Any]:
         """What a state shows in the output."""
         return [
-            gathered_value(a.function, a.parameter, x)
+            gathered_value(a.function, a.parameter, x, type_)
             if gathered
             else decimal_mean(x, a.places)
-            if a.function == "mean" and type_ is not None and pat.is_decimal(type_)
+            if a.function == "mean" and type_ is not None and has_unit(type_)
             else running_value(a.function, x)
             for a, x, gathered, type_ in zip(self.aggregates, state, self.gathered, self.types, strict=True)
         ]
@@ -397,11 +416,16 @@ class Accumulators:
 
 def _start(function: str, type_: pa.DataType | None) -> Any:
     if type_ is not None and function in ("sum", "mean"):
-        zero = 0 if pat.is_integer(type_) or pat.is_decimal(type_) else 0.0
+        zero = 0 if pat.is_integer(type_) or has_unit(type_) else 0.0
         return zero if function == "sum" else (zero, 0)
     if function in ("var", "std"):
         return (0.0, 0.0, 0)
     return 0 if function == "count" else None
+
+
+def has_unit(type_: pa.DataType) -> bool:
+    """A decimal or a duration: a mean is a whole number of units, too."""
+    return bool(pat.is_decimal(type_) or pat.is_duration(type_))
 
 
 def advance(function: str, accumulator: Any, value: Any, digits: int = 0) -> Any:

@@ -2,7 +2,7 @@
 
 Per key, or per window, they keep: `count_distinct` each distinct value; `median` and `quantile` each value;
 `collect(n)` the last n values; `arg_min`, `arg_max` one value and what decides; `first`, `last`, `min` and
-`max` of strings, bytes and decimals of over 18 digits one value. In a window per row (`rolling`, `rows`)
+`max` of strings, bytes, lists and the like one value. In a window per row (`rolling`, `rows`)
 all of them keep the values of the window. They are exact; in `scan` and `aggregate`, which forget nothing,
 `count_distinct` and quantiles grow with the stream.
 """
@@ -18,7 +18,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.bound import maximum, minimum
-from ordstream.ground.packed_types import is_packed
+from ordstream.ground.packed_types import carried, is_core_list, is_packed, packed_format
 from ordstream.ground.types import (
     is_binary,
     is_fixed_number,
@@ -26,6 +26,7 @@ from ordstream.ground.types import (
     is_temporal,
     is_wide,
     physical_type,
+    to_python,
 )
 from ordstream.reference.base import sort_key
 
@@ -39,8 +40,11 @@ Item = tuple[Any, Any]
 
 
 def is_apart(type_: pa.DataType | None) -> bool:
-    """String, binary, decimal of over 18 digits, or packed type: a value has its bytes apart."""
-    return type_ is not None and (is_string(type_) or is_binary(type_) or is_wide(type_) or is_packed(type_))
+    """String, binary, list, decimal of over 18 digits, or packed type: a value has its bytes apart."""
+    if type_ is None:
+        return False
+    plain = is_string(type_) or is_binary(type_) or is_wide(type_)
+    return plain or is_core_list(type_) or is_packed(type_)
 
 
 def is_gathered(function: str, text: bool) -> bool:
@@ -56,29 +60,71 @@ def gathered_type(function: str, field: pa.Field, by: pa.Field | None, where: st
     SchemaError
         It is not defined for the column.
     """
-    type_, wrong = field.type, f"{where}: {function}({field.name!r}) is not defined for {field.type}"
-    kept = function in ("first", "last", "arg_min", "arg_max") and is_packed(type_)
+    type_ = field.type
+    kept = function in ("first", "last", "arg_min", "arg_max", "collect")
     for one in (*([] if kept else [field]), *([] if by is None else [by])):
         if physical_type(one.type, one.name).vm is None:
             raise SchemaError(f"{where}: {function}: {one.name!r} can't be compared, it is {one.type}")
     if function in ("median", "quantile"):
         if not is_fixed_number(type_) or is_temporal(type_) or pat.is_decimal(type_):
-            raise SchemaError(wrong)
+            raise SchemaError(f"{where}: {function}({field.name!r}) is not defined for {type_}")
         return pa.float64()
     if function == "collect":
-        if is_apart(type_) or pat.is_decimal(type_):
-            raise SchemaError(f"{wrong}: numbers, booleans and times are; use od.last, or od.arg_max")
-        return pa.list_(type_)
+        return list_of(field, where)
     return pa.int64() if function == "count_distinct" else type_
 
 
-def gathered_value(function: str, parameter: Any, items: Sequence[Item]) -> Any:
-    """What an aggregation shows of (value, what decides), in order of arrival, without nulls."""
+def list_of(field: pa.Field, where: str) -> pa.DataType:
+    """The type of a list of a column's values.
+
+    Raises
+    ------
+    SchemaError
+        No such list passes.
+    """
+    made = carried(pa.list_(field.type))
+    if not (is_core_list(made) or is_packed(made)):
+        raise SchemaError(
+            f"{where}: {field.name!r} can't be collected: no list of {field.type} passes; keep one value "
+            "with od.last, or od.arg_max"
+        )
+    return made
+
+
+def listed_values(values: list[Any], type_: pa.DataType) -> list[Any]:
+    """The storage value of a list of storage values of a type."""
+    return [to_python(one, type_) for one in values] if is_packed(carried(pa.list_(type_))) else values
+
+
+def element_of(type_: pa.DataType) -> tuple[str, int]:
+    """How the core keeps a value of a type: a key of `ELEMENTS` (`_core/state/listed_values.pyx`), and the
+    bytes of an element of a list of numbers, or of a value of fixed width, else 0.
+    """
+    if is_core_list(type_):
+        width = 1 if pat.is_boolean(type_.value_type) else type_.value_type.bit_width // 8
+        return ("bools" if pat.is_boolean(type_.value_type) else "list"), width
+    if is_wide(type_):
+        return "wide", 16
+    packed = packed_format(type_)
+    if packed is not None:
+        return ("fixed", int(packed[2:-1])) if packed[1] == "F" else ("packed", 0)
+    if is_string(type_) or is_binary(type_):
+        return "text", 0
+    return ("count" if pat.is_decimal(type_) else "word"), 0
+
+
+def gathered_value(
+    function: str, parameter: Any, items: Sequence[Item], type_: pa.DataType | None = None
+) -> Any:
+    """What an aggregation shows of (value, what decides), in order of arrival, without nulls.
+    `type_`: of the values.
+    """
     values = [value for value, _ in items]
     if function == "count_distinct":
         return len({sort_key((value,)) for value in values})
     if function == "collect":
-        return values[-parameter:]
+        assert type_ is not None
+        return listed_values(values[-parameter:], type_)
     if not items:
         return None
     if function in ("median", "quantile"):

@@ -20,6 +20,7 @@ from ordstream.operators.aggregation import (
     calls,
     columns_of_aggregates,
     decimal_mean,
+    has_unit,
     running_value,
     spread,
 )
@@ -257,17 +258,17 @@ class RollingReference(Keyed):
 
     def __init__(self, operator: Rolling) -> None:
         super().__init__(operator)
-        types = [
+        self.types = types = [
             None if a.column is None else operator.input.field(a.column).type for a in operator.aggregates
         ]
         self.functions = [a.function for a in operator.aggregates]
         self.gathered = [a.gathered(is_apart(t)) for a, t in zip(operator.aggregates, types, strict=True)]
         self.exact = [
             a.function == "count"
-            or (a.function in ("sum", "mean") and (pat.is_integer(type_) or pat.is_decimal(type_)))
+            or (a.function in ("sum", "mean") and (pat.is_integer(type_) or has_unit(type_)))
             for a, type_ in zip(operator.aggregates, types, strict=True)
         ]
-        self.decimal = [type_ is not None and pat.is_decimal(type_) for type_ in types]
+        self.has_unit = [type_ is not None and has_unit(type_) for type_ in types]
         self.most = [10**a.digits if a.digits else 1 << 63 for a in operator.aggregates]
 
     def process(self, row: Row) -> list[Row]:
@@ -327,7 +328,8 @@ class RollingReference(Keyed):
         """What an aggregation shows."""
         function = self.functions[j]
         if self.gathered[j]:
-            return gathered_value(function, self.operator.aggregates[j].parameter, state.seen(j))
+            parameter = self.operator.aggregates[j].parameter
+            return gathered_value(function, parameter, state.seen(j), self.types[j])
         if not self.exact[j]:
             return running_value(function, state.shown(j))
         seen = state.seen(j)
@@ -338,7 +340,7 @@ class RollingReference(Keyed):
             return total
         if not -self.most[j] <= total < self.most[j]:
             raise OverflowError("overflow in the mean of a window")
-        if self.decimal[j]:
+        if self.has_unit[j]:
             return decimal_mean((total, len(seen)), self.operator.aggregates[j].places)
         return float(total) / float(len(seen)) if seen else None
 

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError, SchemaError
+from ordstream.errors import PlanError
 from ordstream.expressions.bound import evaluate_row
 from ordstream.ground.duration import Duration, time_span
-from ordstream.ground.packed_types import is_packed
-from ordstream.ground.types import column_index, is_list
+from ordstream.ground.types import column_index
 from ordstream.operators.aggregation import (
     Accumulators,
     Aggregation,
@@ -22,7 +21,7 @@ from ordstream.operators.aggregation import (
     columns_of_aggregates,
 )
 from ordstream.operators.arguments import Columns, named_columns, nonempty
-from ordstream.operators.gathered import is_apart
+from ordstream.operators.gathered import element_of, is_apart, list_of, listed_values
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import accumulator_fields, state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, SortKey, Step
@@ -84,12 +83,7 @@ class Sessionize(Operator):
         indexes = []
         for output, column in named_columns(collect, where).items():
             index = column_index(schema, column, where)
-            field = pa.field(nonempty(output, where), pa.list_(schema.field(index).type))
-            if is_list(schema.field(index).type):
-                raise SchemaError(f"{where}: can't collect the list column {column!r}")
-            if is_packed(field.type):
-                raise SchemaError(f"{where}: can't collect {column!r}, which is {schema.field(index).type}")
-            fields.append(field)
+            fields.append(pa.field(nonempty(output, where), list_of(schema.field(index), where)))
             indexes.append(index)
         more, aggregates = bound_aggregations((), aggregate or {}, schema, where)
         for bound in aggregates:
@@ -105,6 +99,11 @@ class Sessionize(Operator):
             collect=tuple(indexes),
             aggregates=tuple(aggregates),
         )
+
+    @property
+    def elements(self) -> list[tuple[str, int]]:
+        """Of each collected column, as `element_of` says."""
+        return [element_of(self.input.field(index).type) for index in self.collect]
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.sessionize import SessionKernel
@@ -223,4 +222,6 @@ class SessionizeReference(Keyed):
     def close(self, key: SortKey) -> list[Row]:
         session = self.states.pop(key)
         values = self.accumulators.values(session.accumulators)
-        return [(*self.key_values[key], session.start, session.last, session.count, *session.lists, *values)]
+        types = [self.operator.input.field(index).type for index in self.operator.collect]
+        lists = map(listed_values, session.lists, types)
+        return [(*self.key_values[key], session.start, session.last, session.count, *lists, *values)]

@@ -35,11 +35,13 @@ from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, ow
 from ordstream._core.state.kept_lists cimport KeptList, list_clear, list_move, list_values
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_rows cimport key_put
-from ordstream._core.state.row_values cimport list_room
+from ordstream._core.state.listed_values cimport (
+    OrdGatherSpec, OrdGiven, element_spec, element_write, given_value,
+)
 from ordstream._core.state.session_rows cimport (
-    FIRST_CLASS, INLINE_BYTES, Collected, Copied, Session, SessionBucket, SessionContext,
-    aggregates_of, collected_of, earlier, ordered_time, sessions_export, sessions_install, sessions_remove,
-    sessions_settle,
+    FIRST_CLASS, INLINE_BYTES, Collected, Copied, Session, SessionBucket, SessionContext, aggregates_of,
+    collected_of, collected_store, earlier, ordered_time, sessions_export, sessions_install,
+    sessions_remove, sessions_settle,
 )
 from ordstream._core.state.session_slots cimport (
     LAST_WORD, META_WORD, START_WORD, SlotColumn, SlotContext, slots_bytes, slots_free, slots_new,
@@ -79,6 +81,27 @@ cdef inline int collected_add(SessionBucket* b, KeptList* list, int32_t width,
     return 0
 
 
+cdef int element_add(SessionBucket* b, KeptList* list, const OrdGatherSpec* spec, int32_t type,
+                     const Column* column, int32_t row) noexcept nogil:
+    """Append an element of a packed list. 0, or -1: no memory, or over 2 GiB."""
+    cdef OrdGiven given
+    cdef int64_t size
+    cdef int64_t room = INLINE_BYTES if list.block == NULL else (<int64_t> 1) << list.size_class
+    cdef int32_t larger = list.size_class if list.block != NULL else <int32_t> FIRST_CLASS
+    given_value(type, spec.width, column, row, &given)
+    size = list.n + element_write(spec, &given, NULL)
+    if size > 0x7fffffff:
+        return -1
+    if size > room:
+        while (<int64_t> 1) << larger < size:
+            larger += 1
+        if list_move(&b.lists, list, list.n, larger) != 0:
+            return -1
+    element_write(spec, &given, list_values(list) + list.n)
+    list.n = <int32_t> size
+    return 0
+
+
 cdef inline int copy_session(const SessionContext* x, Worker* w, const char* record,
                              Chunk* out) noexcept nogil:
     """Write the columns of a session where `plain`. 0, or -1: no memory."""
@@ -112,8 +135,6 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
     stays."""
     cdef SessionContext* x = <SessionContext*> k.ctx
     cdef Session* s = <Session*> (record + x.keys.size)
-    cdef KeptList* list
-    cdef char* copy
     cdef int32_t nkeys = x.keys.ncols
     cdef int32_t index = out.n
     cdef int32_t j
@@ -131,11 +152,8 @@ cdef int emit(Kernel* k, Worker* w, SessionBucket* b, char* record, Chunk* out,
         if x.fold.n and fold_store(x.fold, aggregates_of(s), w, out, nkeys + 3 + x.n, index) != 0:
             return -1
     for j in range(x.n):
-        list = &collected_of(x, s, j).list
-        copy = list_room(w, out, nkeys + 3 + j, index, list.n, x.width[j])
-        if copy == NULL:
+        if collected_store(x, s, j, w, out, nkeys + 3 + j, index) != 0:
             return -1
-        memcpy(copy, list_values(list), <size_t> list.n * x.width[j])
     for j in range(x.n):
         list_clear(&b.lists, &collected_of(x, s, j).list)
     s.count = 0
@@ -239,6 +257,7 @@ cdef int32_t session_process(
     cdef int32_t clean                                       # rows of the block without nulls
     cdef int32_t end                                         # of these, rows before a failing condition
     cdef bint opens
+    cdef int added
     if out.capacity == 0 and chunk_reserve(w, out, k.output, n // 2 + 16) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return 0
@@ -286,8 +305,13 @@ cdef int32_t session_process(
                 s.start = time
                 s.count = 0
             for j in range(nlists):
-                if collected_add(b, &collected_of(x, s, j).list, x.width[j],
-                                 c.cols[x.column[j]].data + <int64_t> row * x.width[j]) != 0:
+                if x.packed[j]:
+                    added = element_add(b, &collected_of(x, s, j).list, &x.element[j],
+                                        k.input.type[x.column[j]], &c.cols[x.column[j]], row)
+                else:
+                    added = collected_add(b, &collected_of(x, s, j).list, x.width[j],
+                                          c.cols[x.column[j]].data + <int64_t> row * x.width[j])
+                if added != 0:
                     failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                     return k0 + i
             if folds:
@@ -425,13 +449,16 @@ cdef class SessionKernel(KernelOwner):
         self.context.n = <int32_t> len(collect)
         self.context.column = <int32_t*> calloc(self.context.n + 1, sizeof(int32_t))
         self.context.width = <int32_t*> calloc(self.context.n + 1, sizeof(int32_t))
-        if self.context.column == NULL or self.context.width == NULL:
+        self.context.packed = <int32_t*> calloc(self.context.n + 1, sizeof(int32_t))
+        self.context.element = <OrdGatherSpec*> calloc(self.context.n + 1, sizeof(OrdGatherSpec))
+        if (self.context.column == NULL or self.context.width == NULL or self.context.packed == NULL
+                or self.context.element == NULL):
             raise MemoryError
         for j in range(self.context.n):
             self.context.column[j] = collect[j]
-            self.context.width[j] = layout.layout.width[self.context.column[j]]
-            if self.context.width[j] > 8:
-                raise TypeError(f"{operator.name!r}: only numbers, bool and dates/times can be collected")
+            element, width = operator.elements[j]
+            self.context.packed[j] = element_spec(&self.context.element[j], element, width)
+            self.context.width[j] = 1 if self.context.packed[j] else layout.layout.width[<int> collect[j]]
         self.context.conditions = self.kernel.input.ncols
         self.context.values = <Copied*> calloc(4 + self.fold.fold.n, sizeof(Copied))
         self.context.flags = <Copied*> calloc(1 + self.fold.fold.n, sizeof(Copied))
@@ -557,5 +584,7 @@ cdef class SessionKernel(KernelOwner):
     def __dealloc__(self):
         free(self.context.column)
         free(self.context.width)
+        free(self.context.packed)
+        free(self.context.element)
         free(self.context.values)
         free(self.context.flags)

@@ -3,25 +3,19 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_U64, PT_VIEW, Chunk, Failure, LayoutOwner, View, Worker,
+    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Failure, LayoutOwner, View, Worker,
     chunk_alloc, failure_set, row_slot, scratch_alloc, scratch_reset,
 )
 from ordstream._core.ground.expression cimport CodeOwner, Evaluation, Value, evaluate
 from ordstream._core.ground.kernel_tools cimport failure_text
 from ordstream._core.state.keyed_state cimport LOOKUP_BLOCK
+from ordstream._core.state.listed_values cimport OrdGatherSpec, element_spec
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
     int64_t first_bad(const uint8_t* bad, int64_t n)
 
 cdef extern from "gathered.hpp" nogil:
-    cdef struct OrdGatherSpec:
-        int32_t kind
-        int32_t value
-        int32_t by
-        int32_t slides
-        int64_t n
-        double quantile
     enum: ORD_FIRST
     enum: ORD_LAST
     enum: ORD_LOW
@@ -194,10 +188,8 @@ cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, 
 
 cdef int32_t value_class(int32_t type) except -1:
     """OrdValueClass of a PhysicalType."""
-    if type == PT_VIEW:
+    if type == PT_VIEW or type == PT_LIST:
         return ORD_BYTES
-    if type > PT_BOOL:
-        raise ValueError("lists have no order")
     if type == PT_F64 or type == PT_F32:
         return ORD_REAL
     return ORD_UNSIGNED if type == PT_U64 else ORD_SIGNED
@@ -246,7 +238,7 @@ cdef class FoldOwner:
             a.by = -1
             a.digits = aggregate.digits
             at += {"mean": 16, "var": 24, "std": 24}.get(function, 8) + (8 if a.digits else 0)
-            if aggregate.gathered(a.type == PT_VIEW):
+            if aggregate.gathered(a.type == PT_VIEW or a.type == PT_LIST):
                 self.set_object(a, <int32_t> j, aggregate, layout)
                 (<OrdGatherSpec*> a.gather).slides = slides
             else:
@@ -301,6 +293,7 @@ cdef class FoldOwner:
                  "quantile": ORD_QUANTILE, "collect": ORD_LATEST}
         spec.kind = kinds[aggregate.function]
         spec.value = value_class(a.type)
+        element_spec(spec, aggregate.element, aggregate.width)
         spec.by = ORD_NO_VALUE
         if aggregate.by is not None:
             a.by = aggregate.by

@@ -1,8 +1,8 @@
 // Gathered: what an aggregation keeps of a key where a few words do not do: a string, distinct values,
 // values in order (gathered.pxd). Portable C++17.
 //
-// a) A value is a 64-bit word (numbers, widened; floats as the bits of a double) or bytes. Behind a pointer
-//    there is one object per key and aggregation, made at the first value.
+// a) Behind a pointer there is one object per key and aggregation, made at the first value; what a value is
+//    says gathered_values.hpp.
 // b) Without a window that slides, a value is taken in at once (`take`), and only what decides is kept. With
 //    one, all values of the window are kept in order of arrival: the newest may wait (`seen`), the oldest
 //    leaves; `take` and `leave` keep what is shown.
@@ -17,164 +17,10 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
-
-enum OrdGatherKind { ORD_FIRST, ORD_LAST, ORD_LOW, ORD_HIGH, ORD_DISTINCT, ORD_QUANTILE, ORD_LATEST };
-enum OrdValueClass { ORD_SIGNED, ORD_UNSIGNED, ORD_REAL, ORD_BYTES, ORD_NO_VALUE };
-
-struct OrdGatherSpec {
-    int32_t kind;      // OrdGatherKind
-    int32_t value;     // OrdValueClass
-    int32_t by;        // of what decides; ORD_NO_VALUE: the value itself
-    int32_t slides;    // in a window that slides
-    int64_t n;         // ORD_LATEST: how many
-    double quantile;   // ORD_QUANTILE
-};
-
-struct OrdGiven {
-    int64_t word;
-    const char* data;  // of bytes
-    int64_t size;
-};
-
-struct OrdShown {
-    int64_t word;
-    const char* data;      // of bytes; they are the object's
-    int64_t size;          // of bytes, or how many words
-    const int64_t* words;  // ORD_LATEST
-};
-
-namespace ord {
-
-using Word = int64_t;
-using Text = std::string;
-struct Nothing {};
-
-inline double real_of(Word word) {
-    double v;
-    std::memcpy(&v, &word, 8);
-    return v;
-}
-
-inline Word word_of_real(double v) {
-    Word word;
-    std::memcpy(&word, &v, 8);
-    return word;
-}
-
-// ------------------------------------------------------------------------------- values
-
-inline void get(const OrdGiven& g, Word* to) { *to = g.word; }
-inline void get(const OrdGiven& g, Text* to) {
-    to->assign(g.size ? g.data : "", static_cast<size_t>(g.size));
-}
-
-inline int64_t held(const Word&) { return 0; }
-inline int64_t held(const Text& s) { return s.capacity() > 15 ? static_cast<int64_t>(s.capacity()) + 1 : 0; }
-
-inline void show(Word v, OrdShown* to) { to->word = v; }
-inline void show(const Text& v, OrdShown* to) {
-    to->data = v.data();
-    to->size = static_cast<int64_t>(v.size());
-}
-
-// Whether a is before b. NaN is neither before nor behind a number here: `better` looks at it.
-inline bool before(Word a, Word b, int32_t order) {
-    if (order == ORD_UNSIGNED) return static_cast<uint64_t>(a) < static_cast<uint64_t>(b);
-    return order == ORD_REAL ? real_of(a) < real_of(b) : a < b;
-}
-inline bool before(const Text& a, const Text& b, int32_t) { return a < b; }
-inline bool is_nan(Word v, int32_t order) { return order == ORD_REAL && std::isnan(real_of(v)); }
-inline bool is_nan(const Text&, int32_t) { return false; }
-
-// Where the written form of an object goes; without a place only its size is found.
-struct Writer {
-    char* to;
-    int64_t size = 0;
-    void bytes(const void* data, size_t n) {
-        if (to != nullptr && n) std::memcpy(to + size, data, n);
-        size += static_cast<int64_t>(n);
-    }
-    void put(Word v) { bytes(&v, 8); }
-    void put(const Text& v) {
-        put(static_cast<Word>(v.size()));
-        bytes(v.data(), v.size());
-    }
-};
-
-struct Reader {
-    const char* at;
-    const char* end;
-    bool get(OrdGiven* g, int32_t value) {
-        if (value == ORD_NO_VALUE) return true;
-        if (end - at < 8) return false;
-        std::memcpy(&g->word, at, 8);
-        at += 8;
-        if (value != ORD_BYTES) return true;
-        if (g->word < 0 || end - at < g->word) return false;
-        g->data = at;
-        g->size = g->word;
-        at += g->word;
-        return true;
-    }
-};
-
-template <class V, class B>
-struct Item {
-    V value;
-    B by;
-};
-template <class V>
-struct Item<V, Nothing> {
-    V value;
-};
-template <class V, class B>
-void get_by(const OrdGiven& g, Item<V, B>* to) { get(g, &to->by); }
-template <class V>
-void get_by(const OrdGiven&, Item<V, Nothing>*) {}
-template <class V, class B>
-int64_t held_by(const Item<V, B>& i) { return held(i.value) + held(i.by); }
-template <class V>
-int64_t held_by(const Item<V, Nothing>& i) { return held(i.value); }
-template <class V, class B>
-void put_by(const Item<V, B>& i, Writer* w) { w->put(i.value); w->put(i.by); }
-template <class V>
-void put_by(const Item<V, Nothing>& i, Writer* w) { w->put(i.value); }
-template <class V, class B>
-const B& decides(const Item<V, B>& i) { return i.by; }
-template <class V>
-const V& decides(const Item<V, Nothing>& i) { return i.value; }
-
-// A queue in one piece of memory.
-template <class T>
-struct Queue {
-    std::vector<T> all;
-    size_t head = 0;
-    size_t size() const { return all.size() - head; }
-    T& operator[](size_t i) { return all[head + i]; }
-    const T& operator[](size_t i) const { return all[head + i]; }
-    const T* data() const { return all.data() + head; }
-    void push(T v) { all.push_back(std::move(v)); }
-    void drop_newest() { all.pop_back(); }
-    void drop_oldest() {
-        T last{};
-        std::swap(all[head], last);
-        if (++head == all.size()) {
-            all.clear();
-            head = 0;
-        } else if (head >= 32 && 2 * head >= all.size()) {
-            all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(head));
-            head = 0;
-            if (4 * all.size() < all.capacity()) all.shrink_to_fit();
-        }
-    }
-    int64_t bytes() const { return static_cast<int64_t>(all.capacity() * sizeof(T)); }
-};
-
-}  // namespace ord
+#include "gathered_values.hpp"
 
 // ------------------------------------------------------------------------------- objects
 
@@ -188,6 +34,7 @@ struct OrdGathered {
     virtual bool shown(OrdShown* to) = 0;
     virtual int64_t bytes() const = 0;
     virtual void write(ord::Writer* w) = 0;
+    virtual void show_packed(ord::Writer*) {}
 };
 
 namespace ord {
@@ -388,29 +235,43 @@ struct Quantile : Gathered<Word, Nothing> {
 };
 
 // The last n values.
-struct Latest : Gathered<Word, Nothing> {
-    using One = Item<Word, Nothing>;
-    Queue<Word> last;  // not of a window that slides: there they are the end of what is seen
+template <class V>
+struct Latest : Gathered<V, Nothing> {
+    using One = Item<V, Nothing>;
+    Queue<V> last;  // not of a window that slides: there they are the end of what is seen
 
-    using Gathered<Word, Nothing>::Gathered;
+    using Gathered<V, Nothing>::Gathered;
     void take(const One& one, int64_t) override {
-        if (spec->slides) return;
+        if (this->spec->slides) return;
         last.push(one.value);
-        if (static_cast<int64_t>(last.size()) > spec->n) last.drop_oldest();
+        this->texts += held(one.value);
+        if (static_cast<int64_t>(last.size()) <= this->spec->n) return;
+        this->texts -= held(last[0]);
+        last.drop_oldest();
     }
     void forget(const One&, int64_t) override {}
+    const V* newest(int64_t* n) const {
+        const int64_t there = static_cast<int64_t>(this->spec->slides ? this->seen : last.size());
+        *n = std::min(there, this->spec->n);
+        static_assert(sizeof(One) == sizeof(V), "values lie side by side");
+        const V* from = this->spec->slides ? reinterpret_cast<const V*>(this->all.data()) : last.data();
+        return from + (there - *n);
+    }
     bool shown(OrdShown* to) override {
-        const int64_t there = static_cast<int64_t>(spec->slides ? seen : last.size());
-        to->size = std::min(there, spec->n);
-        static_assert(sizeof(One) == sizeof(Word), "values lie side by side");
-        const Word* words = spec->slides ? reinterpret_cast<const Word*>(all.data()) : last.data();
-        to->words = words + (there - to->size);
+        if constexpr (sizeof(V) == sizeof(Word)) to->words = newest(&to->size);
         return true;
+    }
+    void show_packed(Writer* w) override {
+        int64_t n;
+        const V* from = newest(&n);
+        w->count(static_cast<size_t>(n));
+        if (of_fixed_width(this->spec)) w->byte(0);
+        for (int64_t i = 0; i < n; i++) put_element(from[i], this->spec, w);
     }
     void write_kept(Writer* w) override {
         for (size_t i = 0; i < last.size(); i++) w->put(last[i]);
     }
-    int64_t bytes() const override { return Gathered<Word, Nothing>::bytes() + last.bytes(); }
+    int64_t bytes() const override { return Gathered<V, Nothing>::bytes() + last.bytes(); }
 };
 
 template <class V>
@@ -423,7 +284,10 @@ OrdGathered* best_of(const OrdGatherSpec* spec) {
 inline OrdGathered* made(const OrdGatherSpec* spec) {
     const bool bytes = spec->value == ORD_BYTES;
     if (spec->kind == ORD_QUANTILE) return new Quantile(spec);
-    if (spec->kind == ORD_LATEST) return new Latest(spec);
+    if (spec->kind == ORD_LATEST) {
+        if (bytes) return new Latest<Text>(spec);
+        return new Latest<Word>(spec);
+    }
     if (spec->kind == ORD_DISTINCT) {
         if (bytes) return new Distinct<Text>(spec);
         return new Distinct<Word>(spec);
@@ -497,6 +361,20 @@ inline int gathered_shown(OrdGathered* object, OrdShown* to) noexcept {
     }
 }
 
+// The packed list that ORD_LATEST shows, empty without an object, to `to` where that is not NULL. Its size, or
+// -1: it is broken.
+inline int64_t gathered_packed(OrdGathered* object, const OrdGatherSpec* spec, char* to) noexcept {
+    Writer w{to};
+    if (object == nullptr) {
+        w.count(0);
+        if (of_fixed_width(spec)) w.byte(0);
+        return w.size;
+    }
+    if (object->broken) return -1;
+    object->show_packed(&w);
+    return w.size;
+}
+
 // The written form, to `to` where it is not NULL. Its size, or -1: no memory.
 inline int64_t gathered_write(OrdGathered* object, char* to) noexcept {
     if (object == nullptr) return 0;
@@ -516,8 +394,8 @@ inline int64_t gathered_read(OrdGathered** object, const OrdGatherSpec* spec, co
     Reader r{data, data + size};
     int64_t n = 0;
     while (r.at < r.end) {
-        OrdGiven value{0, nullptr, 0}, by{0, nullptr, 0};
-        if (!r.get(&value, spec->value) || !r.get(&by, spec->by)) return -2;
+        OrdGiven value{0, nullptr, 0, 0}, by{0, nullptr, 0, 0};
+        if (!r.get(&value, spec->value) || !is_whole(value, spec) || !r.get(&by, spec->by)) return -2;
         if (gathered_add(object, spec, &value, &by, held) != 0) return -1;
         n++;
     }

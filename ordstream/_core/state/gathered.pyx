@@ -2,23 +2,19 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
-    PT_LIST, PT_VIEW, Chunk, Column, View, Worker, chunk_alloc, chunk_set_valid,
+    PT_LIST, PT_VIEW, Chunk, View, Worker, chunk_alloc, chunk_set_valid,
 )
 from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.fold cimport Accumulator, Fold, as_word
 from ordstream._core.state.keyed_bucket cimport put_word
-from ordstream._core.state.row_values cimport list_room, value_at
+from ordstream._core.state.listed_values cimport OrdGatherSpec, OrdGiven, given_value
+from ordstream._core.state.row_values cimport list_room
 
 cdef extern from "gathered.hpp" nogil:
     cdef struct OrdGathered:
         pass
-    cdef struct OrdGatherSpec:
-        int32_t kind
     enum: ORD_QUANTILE
-    cdef struct OrdGiven:
-        int64_t word
-        const char* data
-        int64_t size
+    enum: ORD_LATEST
     cdef struct OrdShown:
         int64_t word
         const char* data
@@ -33,23 +29,10 @@ cdef extern from "gathered.hpp" namespace "ord" nogil:
     void gathered_leave(OrdGathered* box, int64_t* held)
     void gathered_drop(OrdGathered** box, int64_t* held)
     int gathered_shown(OrdGathered* box, OrdShown* to)
+    int64_t gathered_packed(OrdGathered* box, const OrdGatherSpec* spec, char* to)
     int64_t gathered_write(OrdGathered* box, char* to)
     int64_t gathered_read(OrdGathered** box, const OrdGatherSpec* spec, const char* data, int64_t size,
                           int64_t* held)
-
-
-cdef inline void given(int32_t type, const Column* column, int32_t row, OrdGiven* to) noexcept nogil:
-    """A value of a column."""
-    cdef const View* v
-    to.word = 0
-    to.data = NULL
-    to.size = 0
-    if type == PT_VIEW:
-        v = &(<const View*> column.data)[row]
-        to.data = v.data
-        to.size = v.size
-    else:
-        to.word = value_at(type, column.data, row)
 
 
 cdef int gathered_put(const Accumulator* a, void** box, const Chunk* c, int32_t row,
@@ -62,8 +45,8 @@ cdef int gathered_put(const Accumulator* a, void** box, const Chunk* c, int32_t 
     if a.by >= 0:
         if c.cols[a.by].valid != NULL and c.cols[a.by].valid[row] == 0:
             return 0
-        given(a.by_type, &c.cols[a.by], row, &by)
-    given(a.type, &c.cols[a.source], row, &value)
+        given_value(a.by_type, 0, &c.cols[a.by], row, &by)
+    given_value(a.type, (<const OrdGatherSpec*> a.gather).width, &c.cols[a.source], row, &value)
     if (<const OrdGatherSpec*> a.gather).kind == ORD_QUANTILE and not a.is_real:
         value.word = as_word(<double> <uint64_t> value.word if a.is_u64 else <double> value.word)
     return 1 if gathered_add(<OrdGathered**> box, <const OrdGatherSpec*> a.gather, &value, &by,
@@ -108,21 +91,25 @@ cdef int gathered_store(const Accumulator* a, void* box, Worker* w, Chunk* out, 
                         int32_t index) noexcept nogil:
     """Write what an object shows into a reserved output row. 0, or -1: no memory. Bytes are copied into
     out's arena."""
+    cdef bint latest = (<const OrdGatherSpec*> a.gather).kind == ORD_LATEST
     cdef OrdShown shown
     cdef View* v
     cdef char* to
     cdef int64_t i
-    cdef int there = gathered_shown(<OrdGathered*> box, &shown)
+    cdef int there
+    if latest and a.result == PT_VIEW:
+        return packed_store(a, box, w, out, column, index)
+    there = gathered_shown(<OrdGathered*> box, &shown)
     if there < 0:
         return -1
-    if a.result == PT_LIST:
+    if latest:
         to = list_room(w, out, column, index, shown.size, WIDTHS[a.type])
         if to == NULL:
             return -1
         for i in range(shown.size):
             put_word(to, a.type, i, shown.words[i])
         return 0
-    if a.result == PT_VIEW:
+    if a.result == PT_VIEW or a.result == PT_LIST:
         v = &(<View*> out.cols[column].data)[index]
         to = chunk_alloc(w, out, shown.size + 1)
         if to == NULL:
@@ -131,6 +118,10 @@ cdef int gathered_store(const Accumulator* a, void* box, Worker* w, Chunk* out, 
             memcpy(to, shown.data, <size_t> shown.size)
         v.data = to
         v.size = shown.size
+        if a.result == PT_LIST and there:
+            memcpy(&v.size, to + shown.size - 8, 8)          # gathered_values.hpp, a
+        elif a.result == PT_LIST:
+            v.size = 0
     else:
         put_word(out.cols[column].data, a.result, index, shown.word)
     if a.may_be_null:
@@ -138,6 +129,23 @@ cdef int gathered_store(const Accumulator* a, void* box, Worker* w, Chunk* out, 
             return -1
         if out.cols[column].valid != NULL:
             out.cols[column].valid[index] = <uint8_t> (there != 0)
+    return 0
+
+
+cdef int packed_store(const Accumulator* a, void* box, Worker* w, Chunk* out, int32_t column,
+                      int32_t index) noexcept nogil:
+    """gathered_store of a list that is a packed value."""
+    cdef const OrdGatherSpec* spec = <const OrdGatherSpec*> a.gather
+    cdef View* v = &(<View*> out.cols[column].data)[index]
+    cdef int64_t size = gathered_packed(<OrdGathered*> box, spec, NULL)
+    cdef char* to = chunk_alloc(w, out, size) if size >= 0 else NULL
+    if to == NULL:
+        return -1
+    gathered_packed(<OrdGathered*> box, spec, to)
+    v.data = to
+    v.size = size
+    if out.cols[column].valid != NULL:
+        out.cols[column].valid[index] = 1
     return 0
 
 

@@ -8,6 +8,7 @@ from ordstream._core.state.deadlines cimport Deadlines
 from ordstream._core.state.fold cimport Fold
 from ordstream._core.state.kept_lists cimport KeptList, ListBlocks
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
+from ordstream._core.state.listed_values cimport OrdGatherSpec
 
 cdef enum:
     INLINE_BYTES = 32      # of a list that lie in the record
@@ -36,7 +37,9 @@ cdef struct SessionContext:
     int32_t time_type
     int32_t n              # collected columns
     int32_t* column        # input column of each
-    int32_t* width         # bytes per value of each
+    int32_t* width         # bytes per value of each; of a packed list 1
+    OrdGatherSpec* element  # of each (listed_values.pxd)
+    int32_t* packed        # whether a list is kept as the bytes of a packed one, behind its count
     int64_t timeout
     const Fold* fold       # aggregates
     int32_t lists          # offset of the first Collected behind the Session
@@ -73,6 +76,8 @@ cdef inline uint64_t ordered_time(const SessionContext* x, int64_t time) noexcep
     return <uint64_t> time ^ (0 if x.time_type == PT_U64 else <uint64_t> 1 << 63)
 
 
+cdef int collected_store(const SessionContext* x, Session* s, int32_t j, Worker* w, Chunk* out,
+                         int32_t column, int32_t index) noexcept nogil
 cdef void sessions_settle(const SessionContext* x, SessionBucket* b, int64_t keys,
                           int64_t listed) noexcept nogil
 cdef int32_t sessions_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
