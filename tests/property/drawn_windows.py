@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.types as pat
 from property.drawn_expressions import named, plain_number
 from property.drawn_options import can_be_time, settled
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.types import physical_type
-from ordstream.operators.gathered import is_apart
+from ordstream.operators.gathered import is_apart, list_of
 from ordstream.plan.clock import clock_of
 
 KINDS = (
@@ -95,20 +96,28 @@ class Windows:
             self.clocks, self.latest = self.clocks | {name}, name
 
 
+def can_be_listed(type_: Any) -> bool:
+    """Whether a list of values of the type passes."""
+    try:
+        list_of(pa.field("x", type_), "")
+    except SchemaError:
+        return False
+    return True
+
+
 def gathered_calls(schema: Any) -> list[tuple[str, str]]:
     """(function, arguments) of aggregations that keep values."""
     numbers = named(schema, plain_number)
     compared = named(schema, lambda t: physical_type(t, "").vm is not None)
     texts = [name for name in named(schema, is_apart) if name in compared]
     packed = [name for name in named(schema, is_apart) if name not in compared]
-    listed = [name for name in compared if name not in texts and not pat.is_decimal(schema.field(name).type)]
     calls = [("count_distinct", repr(name)) for name in compared]
     calls += [(end, repr(name)) for name in texts for end in ("first", "last", "min", "max")]
     calls += [(end, repr(name)) for name in packed for end in ("first", "last")]
     calls += [("arg_max", f"{name!r}, {compared[0]!r}") for name in packed if compared]
     calls += [("median", repr(name)) for name in numbers]
     calls += [("quantile", f"{name!r}, {q}") for name in numbers for q in (0.3, 1)]
-    calls += [("collect", f"{name!r}, {n}") for name in listed for n in (1, 3)]
+    calls += [("collect", f"{name!r}, {n}") for name in named(schema, can_be_listed) for n in (1, 3)]
     pairs = zip(compared, [*compared[1:], *compared[:1]], strict=True)
     return calls + [(end, f"{a!r}, {b!r}") for a, b in pairs for end in ("arg_min", "arg_max")]
 

@@ -27,7 +27,7 @@ from property.drawn_joins import Joins, table_for
 from property.drawn_options import can_be_time, options
 from property.drawn_rows import RAISES, RowOperators
 from property.drawn_values import batches, comparable, schemas, tables, type_text
-from property.drawn_windows import Windows, agreed, gathered_calls
+from property.drawn_windows import Windows, agreed, can_be_listed, gathered_calls
 
 import ordstream as od
 from ordstream.ground.packed_types import is_packed, is_packed_list
@@ -264,7 +264,7 @@ class Chain(Windows, RowOperators, Joins):
         times = named(self.schema, can_be_time)
         if not key or not times:
             return
-        able = named(self.schema, lambda t: comparable(t) and not pat.is_decimal(t) and _primitive(t))
+        able = named(self.schema, can_be_listed)
         chosen = self.draw(st.lists(st.sampled_from(able), max_size=2, unique=True)) if able else []
         collect = {f"list{i}": name for i, name in enumerate(chosen)}
         made = {"start", "end", "count", *collect}
