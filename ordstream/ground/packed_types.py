@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
@@ -224,10 +225,8 @@ def as_plain(array: pa.Array) -> pa.Array:
     wanted = plain(array.type)
     if array.type.equals(wanted):
         return array
-    if pat.is_run_end_encoded(array.type):
-        return as_plain(pc.run_end_decode(array))
-    if pat.is_dictionary(array.type):
-        return as_plain(array.dictionary_decode())
+    if pat.is_dictionary(array.type) or pat.is_run_end_encoded(array.type):
+        return as_plain(decoded(array))
     if pat.is_list_view(array.type) or pat.is_large_list_view(array.type):
         return as_plain(_as_list(array))
     if not pat.is_nested(array.type):
@@ -247,6 +246,26 @@ def as_plain(array: pa.Array) -> pa.Array:
         offsets = pa.Array.from_buffers(pa.int64(), len(array) + 1, [None, own[1]]).cast(pa.int32())
         own = [own[0], offsets.buffers()[1]]
     return pa.Array.from_buffers(wanted, len(array), own, array.null_count, children=parts)
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """The values of an array that is encoded as a dictionary or in runs."""
+    if pat.is_dictionary(array.type):
+        return _taken(array.dictionary, array.indices)
+    rows = np.arange(array.offset, array.offset + len(array))
+    runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
+    return _taken(array.values, pa.array(runs))
+
+
+def _taken(values: pa.Array, places: pa.Array) -> pa.Array:
+    """The values at these places. pyarrow 26 takes no views, and decodes none."""
+    type_ = values.type
+    if pat.is_string_view(type_) or pat.is_binary_view(type_):
+        # 64-bit offsets: all values of a dictionary may be more than the rows of a batch take
+        values = values.cast(pa.large_string() if pat.is_string_view(type_) else pa.large_binary())
+    elif pat.is_nested(type_):
+        values = as_plain(values)
+    return values.take(places)
 
 
 def _as_list(array: pa.Array) -> pa.Array:

@@ -24,6 +24,7 @@ from ordstream.ground.datetimes import counter
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
+    decoded,
     is_core_list,
     is_packed,
     packed_from_storage,
@@ -507,7 +508,7 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
     if is_packed(type_) and plain(given.type).equals(type_):
         return as_plain(given)
     if pat.is_dictionary(given.type):
-        given = given.dictionary_decode()
+        given = decoded(given)
     if given.type == type_ or pat.is_null(given.type):
         return given.cast(type_)
     same_kind = (

@@ -11,12 +11,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
 from ordstream.ground.nested_cast import cast_column, same_values
+from ordstream.ground.packed_types import is_any_list, plain
 from ordstream.node.source_marks import SourceMark
 
 # Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
@@ -138,10 +140,40 @@ def parts(batch: pa.RecordBatch, rows: int, most: int) -> Iterator[pa.RecordBatc
         for start in range(0, batch.num_rows, rows):
             yield from parts(batch.slice(start, rows), rows, most)
     # of a slice the first figure is that of all its buffers; it is quick, and mostly enough
-    elif batch.num_rows > 1 and batch.get_total_buffer_size() > most and batch.nbytes > most:
+    elif batch.num_rows > 1 and batch.get_total_buffer_size() > most and batch_bytes(batch) > most:
         yield from _halves(batch, lambda half: parts(half, rows, most))
     elif batch.num_rows:
         yield batch
+
+
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of the batch's own rows. `RecordBatch.nbytes` has all buffers of views, and a whole dictionary,
+    in every slice: rows of a large table of texts were cut into batches of one row.
+    """
+    return sum(map(_column_bytes, batch.columns))
+
+
+def _column_bytes(column: pa.Array) -> int:
+    """Where values share buffers, about what they take once they are plain."""
+    type_, rows = column.type, len(column)
+    if not rows or type_.equals(plain(type_)):
+        return int(column.nbytes)
+    if isinstance(column, pa.ExtensionArray):
+        return _column_bytes(column.storage)
+    if pat.is_string_view(type_) or pat.is_binary_view(type_):
+        views = np.frombuffer(column.buffers()[1], np.int32).reshape(-1, 4)
+        lengths = views[column.offset : column.offset + rows, 0]
+        return 4 * rows + int(lengths.clip(0).sum(dtype=np.int64))  # of a null it may be anything
+    if pat.is_dictionary(type_):
+        values = column.dictionary
+        return int(column.indices.nbytes) + rows * (_column_bytes(values) // max(1, len(values)))
+    if pat.is_run_end_encoded(type_) or pat.is_map(type_):
+        return 4 * rows  # the rest shows when it is plain
+    if pat.is_struct(type_):
+        return rows + sum(_column_bytes(column.field(place)) for place in range(type_.num_fields))
+    if is_any_list(type_) or pat.is_fixed_size_list(type_):
+        return 4 * rows + _column_bytes(column.flatten())
+    return int(column.nbytes)
 
 
 def _halves(
@@ -187,7 +219,8 @@ def batches_of(data: Any) -> Iterator[Any]:
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """A batch that only tells a schema: what has no rows must fit as well."""
-    return pa.RecordBatch.from_pylist([], schema=schema)
+    # not from_pylist: it makes no dictionary of views, as Polars' categories are, and no union
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _advice(data: Any) -> str:

@@ -15,6 +15,8 @@ from ordstream.ground.packed_types import as_plain, carried, packed_format, plai
 from ordstream.ground.types import to_storage
 
 POINT = pa.struct([pa.field("x", pa.int64(), nullable=False), ("y", pa.string())])
+VIEW = pa.string_view()
+POINT_OF_VIEWS = pa.struct([("x", VIEW)])
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,21 @@ def value(chance: random.Random, type_: pa.DataType) -> object:
     if pa.types.is_integer(type_):
         return chance.randrange(-9, 9)
     return "x" * chance.randrange(20) if pa.types.is_string_view(type_) else b"y" * chance.randrange(20)
+
+
+@pytest.mark.parametrize("values", [["a", None, "b" * 9], [{"x": "a"}, None, {"x": None}], [1, None, 2**40]])
+@pytest.mark.parametrize("null", [0, 1])
+def test_encoded_arrays_of_any_values_in_plain_types(values, null):
+    """pyarrow decodes no dictionary of views, and no runs of views or structs."""
+    values = pa.array(values, {str: VIEW, dict: POINT_OF_VIEWS, int: pa.int64()}[type(values[0])])
+    places = pa.array([0, 1, 2, 2, 0], mask=np.array([False, False, False, bool(null), False]))
+    coded = pa.DictionaryArray.from_arrays(places, values)
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 4, 9], pa.int16()), values)
+    for array in (coded, coded.slice(1, 3), runs, runs.slice(3, 4), runs.slice(9)):
+        found = as_plain(array)
+        found.validate(full=True)
+        assert found.type == plain(array.type)
+        assert found.to_pylist() == array.to_pylist()
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -9,7 +9,9 @@ import pyarrow.dataset
 import pytest
 
 import ordstream as od
+from ordstream._core.ground.arrow import core_schema
 from ordstream.node import source
+from ordstream.testing import run_serial
 
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.int64()))])
 TABLE = pa.table({"a": [1, 2, None], "s": ["x", None, "é"], "l": [[1], [], None]}, schema=SCHEMA)
@@ -85,6 +87,60 @@ def test_large_batches_are_cut(monkeypatch):
     monkeypatch.setattr(source, "BATCH_ROWS", 2)
     assert [len(batch) for batch in read(TABLE)] == [2, 1]
     assert rows(TABLE) == TABLE.to_pylist()
+
+
+TEXTS = [f"a text of more than 12 bytes, {place % 50:04}" for place in range(10_000)]
+BYTES = pa.array([text.encode() for text in TEXTS])
+SHARING = {  # slices have all buffers of the array, and count them
+    "view": pa.array(TEXTS, pa.string_view()),
+    "bytes": BYTES.cast(pa.binary_view()),
+    "dictionary": pa.DictionaryArray.from_arrays(pa.array(range(10_000)), pa.array(TEXTS)),
+    "dictionary of views": pa.DictionaryArray.from_arrays(
+        pa.array(range(10_000)), pa.array(TEXTS, pa.string_view())
+    ),
+    "list": pa.array([[text] for text in TEXTS], pa.list_(pa.string_view())),
+    "struct": pa.array([{"x": text} for text in TEXTS], pa.struct({"x": pa.string_view()})),
+    "map": pa.array([[(text, 1)] for text in TEXTS], pa.map_(pa.string_view(), pa.int8())),
+    "runs": pa.RunEndEncodedArray.from_arrays(
+        pa.array(range(1, 10_001), pa.int32()), pa.array(TEXTS, pa.string_view())
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SHARING)
+def test_arrays_whose_slices_share_buffers_are_cut_by_what_their_rows_take(kind):
+    """They were cut into batches of one row."""
+    data = pa.table({"v": SHARING[kind]})
+    schema = core_schema(od.Pipeline(data.schema).schema)
+    found = list(source.batches(data, schema, most=100_000))
+    assert 4 <= len(found) <= 10
+    assert [value for batch in found for value in batch["v"].to_pylist()] == data["v"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", SHARING)
+def test_through_the_stream_interface(kind):
+    """As Polars gives texts, categories and lists of them."""
+    data = pa.table({"v": SHARING[kind]}).slice(1, 100)
+    pipeline = od.Pipeline(data.schema)
+    assert pipeline.run(OnlyStream(data)).table["v"].to_pylist() == data["v"].to_pylist()
+    assert pipeline.run(OnlyStream(data.slice(0, 0))).table.num_rows == 0
+
+
+def test_categories_of_polars():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"c": ["x", "y", None, "x"]})
+    kinds = (polars.Categorical, polars.Enum(["x", "y"]))
+    frame = frame.with_columns(*(polars.col("c").cast(kind).alias(f"c{i}") for i, kind in enumerate(kinds)))
+    pipeline = od.Pipeline(frame.to_arrow().schema).key_by("c0").cum_count()
+    for data in (frame, frame.to_arrow(), [frame]):
+        assert pipeline.run(data).table.to_pylist() == run_serial(pipeline, data).table.to_pylist()
+    assert pipeline.run(frame).table["c1"].to_pylist() == ["x", "y", None, "x"]
+
+
+def test_a_column_that_nobody_reads_may_be_a_union():
+    union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])])
+    data = pa.table({"a": [1, 2], "u": union})
+    assert od.Pipeline({"a": pa.int64()}).run(OnlyStream(data)).table["a"].to_pylist() == [1, 2]
 
 
 def test_a_batch_that_fits_is_not_copied():
