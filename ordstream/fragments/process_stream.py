@@ -407,11 +407,12 @@ class ProcessStream(Reader):
         thread.
 
         Nodes are asked, and have a second to answer. What one told last counts where it is at work on a row
-        for longer, where the source or the progress callback asks, and behind an early close.
+        for longer, where the source or the progress callback asks, behind an early close, and in a forked
+        process, to whom the answers are not due.
         """
         if self._report is not None:
             return self._report
-        if self._closed or self._driver is None:
+        if self._closed or self._driver is None or os.getpid() != self._pid:
             return self._now()
         if not self._is_inside():
             if self._reading.acquire(blocking=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import Counter
@@ -175,3 +176,19 @@ def test_histograms_of_all_nodes_add_up_exactly(nodes):
         assert report.latency[name].markers == sum(report.latency[name].histogram.values()) > 100
         assert report.latency[name].sum_ns == sum(part.sum_ns for part in whole)
     assert rows_per_edge(report) == dict.fromkeys(("fragment 1", "fragment 2", "fragment 3", "caller"), ROWS)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_does_not_ask_its_parents_nodes(two, monkeypatch):
+    """It took the answers that its parent waited for, which then waited for ever."""
+    rows = batch()
+    with ProcessStream(pipeline(), rows, two, {}) as out:
+        found = [next(out)]
+        child = os.fork()
+        if child == 0:
+            monkeypatch.setattr(ProcessStream, "_hear", lambda *_: os._exit(3))
+            os._exit(0 if out.report.tuples >= 0 else 4)
+        assert os.waitpid(child, 0)[1] == 0
+        found += out
+    expected = run_serial(pipeline(), rows).table
+    assert pa.Table.from_batches(found).to_pylist() == expected.to_pylist()
