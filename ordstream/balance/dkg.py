@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ordstream._core.balance import hashing, key_route
 from ordstream.balance.grouping import Instances, KeyMap, SplitKeyMap
 from ordstream.balance.keys import Key, key_words, stored_keys
+from ordstream.balance.parameters import check_numbers
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import scaled
 from ordstream.balance.space_saving import SpaceSaving
@@ -118,11 +119,12 @@ class DKG:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_numbers(self, ("theta", "epsilon", "mu"), ("m", "seed"), "epsilon")
         if not 0 < self.theta <= 1:
             raise PlanError(f"theta must lie in (0, 1], not {self.theta}")
         if not 0 < self.counter_error < self.theta:
             raise PlanError(f"epsilon must lie between 0 and theta={self.theta}, not {self.epsilon}")
-        if self.mu != int(self.mu) or self.mu < 1:
+        if self.mu < 1 or self.mu % 1:
             raise PlanError(f"mu must be a whole number from 1, not {self.mu}")
         if self.m < 0:
             raise PlanError(f"m, the tuples to learn from, cannot be {self.m}")

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from ordstream._core.balance import cost_learner, count_min, hashing, posg
 from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Key, key_word, key_words
+from ordstream.balance.parameters import check_numbers
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError
@@ -117,6 +118,8 @@ class POSG:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        whole = ("instances", "window", "resync", "seed")
+        check_numbers(self, ("mu", "epsilon", "delta"), whole, "instances resync")
         if self.instances is not None and not 1 <= self.instances <= MAX_INSTANCES:
             raise PlanError(f"POSG needs 1 to 2^20 instances, not {self.instances}")
         if not 1 <= self.window < 2**40:

@@ -147,6 +147,8 @@ def _key(grouping: Any, asked: Any, fragment: Fragment) -> tuple[int, ...]:
         return ()
     names = fragment.source.names
     if asked is not None:
+        if not isinstance(asked, str | Sequence):
+            raise PlanError(f"grouping_key must be the name of a column, or several, got {asked!r:.80}")
         columns = (asked,) if isinstance(asked, str) else tuple(asked)
         for column in columns:
             if column not in names:

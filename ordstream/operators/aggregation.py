@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -307,7 +308,8 @@ def quantile(column: str, q: float, *, where: Expr | None = None) -> Aggregation
     q : float
         From 0 to 1.
     """
-    if isinstance(q, bool) or not 0 <= float(q) <= 1:
+    given: Any = q
+    if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= q <= 1:
         raise PlanError(f"quantile: q must be a number from 0 to 1, got {q!r}")
     return Aggregation("quantile", column_name(column), where=where, parameter=float(q))
 

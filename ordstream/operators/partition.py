@@ -5,7 +5,7 @@ not depend on it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,8 @@ def ranges(bounds: Sequence[Any]) -> Ranges:
     """Partition scheme for `key_by`: ascending bounds; a key equal to a bound lies above it. Nulls are
     lowest.
     """
+    if not isinstance(bounds, Iterable):
+        raise PlanError(f"ranges: the bounds must be a sequence, such as [10, 20], got {bounds!r:.80}")
     return Ranges(tuple(bounds))
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from ordstream.balance.mixed.llfd import CANDIDATE, Positions, Rows, llfd
 from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.statistics import Destinations, Floats, Statistics, overload, summed_by
+from ordstream.balance.parameters import check_numbers
 from ordstream.errors import PlanError
 
 #: Of `Mixed.protocol`.
@@ -71,9 +72,10 @@ class Mixed:
             raise PlanError(
                 f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {self.protocol!r:.80}"
             )
-        if isinstance(self.theta, bool) or not 0 <= self.theta < np.inf:
+        check_numbers(self, ("theta", "beta", "table"), ("degree", "window", "points", "seed"), "table")
+        if not 0 <= self.theta < np.inf:
             raise PlanError(f"theta must be finite and not negative, not {self.theta}")
-        if self.table is not None and (self.table < 0 or self.table != int(self.table)):
+        if self.table is not None and (self.table < 0 or self.table % 1):
             raise PlanError(
                 "table, the size of the routing table, must be a whole number from 0, or None, not "
                 f"{self.table}"
