@@ -143,7 +143,7 @@ class ProcessStream(Reader):
         if self._driver is None:
             self._started = time.perf_counter()
             self._pool = self._shared or Processes(self._topology.processes)
-            self._driver = self._begin(self._early or self._topology, self._work)
+            return self._begin(self._early or self._topology, self._work)
         return self._driver
 
     def _begin(self, topology: Topology, work: bytes) -> Driver:
@@ -177,6 +177,7 @@ class ProcessStream(Reader):
         )  # fmt: skip
         endpoint.merges[last], endpoint.outs[first] = driver.merge, driver.out
         endpoint.heard = driver.heard
+        self._driver = driver  # before its first call the source is known to be inside of this run
         blocks.start()
         return driver
 
@@ -293,8 +294,7 @@ class ProcessStream(Reader):
         if self._early is None or not isinstance(driver.failure(), OperatorError):
             return None
         self._early, self._held = None, []
-        self._driver = self._begin(self._topology, dumps(self._topology))
-        return self._driver
+        return self._begin(self._topology, dumps(self._topology))
 
     def _at_end(self, driver: Driver) -> pa.RecordBatch | None:
         if self._held:

@@ -192,3 +192,26 @@ def test_a_forked_process_does_not_ask_its_parents_nodes(two, monkeypatch):
         found += out
     expected = run_serial(pipeline(), rows).table
     assert pa.Table.from_batches(found).to_pylist() == expected.to_pylist()
+
+
+def test_a_source_that_reads_its_own_stream_at_its_first_call(two, monkeypatch):
+    """It began before the stream knew of its thread, and waited for the reader, who waited for it."""
+    rows, found, asked = batch(), [], threading.Event()
+
+    def source():
+        found.append(out._is_inside())
+        asked.set()
+        if found[0]:  # else this waits for ever
+            with pytest.raises(RuntimeError, match="can't be read by its own source"):
+                next(out)
+        yield rows
+
+    def start(blocks, begin=SourceBlocks.start):
+        begin(blocks)
+        assert asked.wait(60)
+
+    monkeypatch.setattr(SourceBlocks, "start", start)
+    with ProcessStream(pipeline(), source(), two, {}) as out:
+        got = pa.Table.from_batches(list(out))
+    assert found == [True]
+    assert got.to_pylist() == run_serial(pipeline(), rows).table.to_pylist()
