@@ -33,6 +33,7 @@ from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import Report
 from ordstream.node.result import Result
 from ordstream.node.source import is_live
+from ordstream.node.worker_threads import asker
 
 if TYPE_CHECKING:
     from ordstream.balance.mixed.table import Assignment
@@ -314,7 +315,7 @@ class ProcessStream(Reader):
 
     def _is_inside(self) -> bool:
         """Whether the caller is called by this run itself: by its source, or the progress callback."""
-        thread = threading.current_thread()
+        thread = asker(threading.current_thread())
         source = self._driver.blocks.thread if self._driver is not None else None
         return self._reader == thread.ident or thread is source
 

@@ -45,7 +45,7 @@ from ordstream.node.settings import Settings, make_settings
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.steps import Steps
-from ordstream.node.worker_threads import WorkerThreads, start
+from ordstream.node.worker_threads import WorkerThreads, asker, start
 from ordstream.plan.clock import clock_columns, clock_of
 from ordstream.plan.final import final
 from ordstream.plan.lanes import laid_out
@@ -267,7 +267,7 @@ class Stream(Reader):
         """Whether the caller is called by this run itself: by its source, a function, the progress callback,
         or a signal handler that interrupts the reader.
         """
-        thread = threading.current_thread()
+        thread = asker(threading.current_thread())
         return self._reader == thread.ident or thread in self._workers or thread is self._feeder.thread
 
     def _next(self) -> pa.RecordBatch | None:

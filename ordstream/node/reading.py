@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.node.worker_threads import start
+from ordstream.node.worker_threads import SourceThread, start
 
 
 class Reading:
@@ -26,7 +26,7 @@ class Reading:
         self._batches, self._came = batches, came
         self._there: list[Any] = []  # a batch, None for the end, or an exception; at most one
         self._left = False
-        self._thread: threading.Thread | None = None
+        self._thread: SourceThread | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self
@@ -52,7 +52,8 @@ class Reading:
     def begin(self) -> None:
         """Begin to read, if that has not begun."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ordstream-source", daemon=True)
+            self._thread = SourceThread(target=self._run, name="ordstream-source", daemon=True)
+            self._thread.asked_by = threading.current_thread()
             start(self._thread)
 
     def wait(self, seconds: float | None) -> bool:

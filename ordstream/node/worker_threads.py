@@ -45,6 +45,17 @@ def stack_bytes() -> int:
     return max(LEAST_STACK_BYTES, min(LEVEL_BYTES * sys.getrecursionlimit(), most))
 
 
+class SourceThread(threading.Thread):
+    """Reads one of several sources for the thread that started it."""
+
+    asked_by: threading.Thread
+
+
+def asker(thread: threading.Thread) -> threading.Thread:
+    """The thread for which this one reads a source, if it does; else itself."""
+    return thread.asked_by if isinstance(thread, SourceThread) else thread
+
+
 def start(thread: threading.Thread) -> None:
     """Start a thread that may run user code; an interrupt meanwhile is raised when it has started."""
     start_surely(thread, stack_bytes())

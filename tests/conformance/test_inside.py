@@ -224,3 +224,28 @@ def test_a_failing_row_that_python_cannot_show(column, shown, workers):
         expected = run_serial(pipeline, data).error
         assert isinstance(expected, od.OperatorError)
         assert expected.row == caught.value.row
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"processes": 2}], ids=str)
+def test_one_of_several_sources_that_is_read_beside_the_others(options):
+    """With `idle` each has a thread of its own: it took rows of its reader, or both waited for ever."""
+    made, errors = [], []
+
+    def source():
+        for batch in DATA.to_batches(10):
+            if len(errors) < 3:
+                try:
+                    next(made[0])
+                except RuntimeError as error:
+                    errors.append(str(error))
+            yield batch
+
+    ways = [od.Pipeline(DATA.schema, source=name) for name in "ab"]
+    pipeline = od.union(*ways)
+    made.append(pipeline.stream({"a": source(), "b": DATA}, merge_by="i", idle="1h", **options))
+    rows, error = taken(made[0])
+    assert error is None
+    assert rows == run_serial(pipeline, {"a": DATA, "b": DATA}, merge_by="i").table["i"].to_pylist()
+    assert len(errors) == 3
+    assert all("can't be read by its own source" in text for text in errors)
