@@ -3,8 +3,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
-    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Failure, LayoutOwner, View, Worker,
-    chunk_alloc, failure_set, row_slot, scratch_alloc, scratch_reset,
+    FAIL_MEMORY, PT_BOOL, PT_F32, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, Failure, LayoutOwner,
+    View, Worker, chunk_alloc, failure_set, row_slot, scratch_alloc, scratch_reset,
 )
 from ordstream._core.ground.expression cimport CodeOwner, Evaluation, Value, evaluate
 from ordstream._core.ground.kernel_tools cimport failure_text

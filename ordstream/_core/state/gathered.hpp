@@ -361,8 +361,8 @@ inline int gathered_shown(OrdGathered* object, OrdShown* to) noexcept {
     }
 }
 
-// The packed list that ORD_LATEST shows, empty without an object, to `to` where that is not NULL. Its size, or
-// -1: it is broken.
+// The packed list that ORD_LATEST shows, empty without an object, to `to` where that is not NULL. Its size,
+// or -1: it is broken.
 inline int64_t gathered_packed(OrdGathered* object, const OrdGatherSpec* spec, char* to) noexcept {
     Writer w{to};
     if (object == nullptr) {

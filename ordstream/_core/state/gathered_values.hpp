@@ -1,7 +1,7 @@
 // Values of aggregations that keep them (gathered.hpp): read, compared, written. Portable C++17.
 //
-// a) A value is a 64-bit word (numbers, widened; floats as the bits of a double) or bytes; the bytes of a list
-//    of numbers are those of its View, with its size behind them.
+// a) A value is a 64-bit word (numbers, widened; floats as the bits of a double) or bytes; the bytes of a
+//    list of numbers are those of its View, with its size behind them.
 // b) `Writer` writes what makes an object again, and the packed list that ORD_LATEST shows
 //    (packed_values.hpp says how those bytes are); `Reader` reads the former, and checks it.
 // Thread safety: the bucket's holder. Memory: std::bad_alloc may leave `get` only.
@@ -18,7 +18,8 @@
 enum OrdGatherKind { ORD_FIRST, ORD_LAST, ORD_LOW, ORD_HIGH, ORD_DISTINCT, ORD_QUANTILE, ORD_LATEST };
 enum OrdValueClass { ORD_SIGNED, ORD_UNSIGNED, ORD_REAL, ORD_BYTES, ORD_NO_VALUE };
 // What ORD_LATEST shows: words of a list, or a packed value (packed_values.hpp) whose elements are texts,
-// packed values, those of fixed width, decimals of up to 18 digits, of more, lists of numbers, or of booleans.
+// packed values, those of fixed width, decimals of up to 18 digits, of more, lists of numbers, or lists of
+// booleans.
 enum OrdElement { ORD_OF_WORDS, ORD_OF_TEXTS, ORD_OF_PACKED, ORD_OF_FIXED, ORD_OF_COUNTS, ORD_OF_WIDE,
                   ORD_OF_LISTS, ORD_OF_BOOLS };
 
