@@ -12,8 +12,11 @@ from __future__ import annotations
 # for type checkers it is true; the module typing takes longer to import than all of this one
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
+    from ordstream import balance as balance
+    from ordstream import operators as operators
+    from ordstream import spark as spark
+    from ordstream import testing as testing
+    from ordstream import tpcxbb as tpcxbb
     from ordstream.balance.dkg import DKG
     from ordstream.balance.mixed.planners import Mixed
     from ordstream.balance.posg import POSG
@@ -187,16 +190,21 @@ _SUBMODULES = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF and name not in _SUBMODULES:
-        raise AttributeError(f"module 'ordstream' has no attribute {name!r}")
-    import importlib
+if not TYPE_CHECKING:  # else any name would be right for a type checker, a misspelled one too
 
-    if name in _SUBMODULES:
-        return importlib.import_module(f"ordstream.{name}")
-    found = getattr(importlib.import_module(f"ordstream.{_HOME_OF[name]}"), name)
-    globals()[name] = found  # the next look-up does not come here
-    return found
+    def __getattr__(name):
+        import importlib
+
+        if name in _SUBMODULES:
+            return importlib.import_module(f"ordstream.{name}")
+        if name not in _HOME_OF:
+            words = importlib.import_module("ordstream.expressions.synonyms") if name[0] != "_" else None
+            raise AttributeError(
+                f"module 'ordstream' has no attribute {name!r}{words.advice(name, 'od') if words else ''}"
+            )
+        found = getattr(importlib.import_module(f"ordstream.{_HOME_OF[name]}"), name)
+        globals()[name] = found  # the next look-up does not come here
+        return found
 
 
 def __dir__() -> list[str]:

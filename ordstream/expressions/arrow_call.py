@@ -1,8 +1,9 @@
 """ArrowCall: a function of Arrow's compute library as an instruction of an expression.
 
-Arrow knows Unicode's letters, regular expressions and the time zone database; nobody should write them
-again. Its function is the meaning of the instruction. The reference gives it one value, the core all rows of
-a chunk at once (`_core/ground/arrow_calls.pyx`), for which a worker takes the GIL.
+Arrow knows Unicode's letters, regular expressions, the time zone database and how numbers are written;
+nobody should write them again. Its function is the meaning of the instruction. The reference gives it one
+value, the core all rows of a chunk at once (`_core/ground/arrow_calls.pyx`), for which a worker takes the
+GIL.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from ordstream.ground.types import is_string, storage_type
 @functools.lru_cache(maxsize=256)
 def _function(name: str, options: tuple[tuple[str, Any], ...]) -> Callable[[pa.Array], pa.Array]:
     """A function with its options, looked up once: `pyarrow.compute.year` spends some microseconds on it."""
+    if name == "cast":
+        target = dict(options)["to"]
+        return lambda values: values.cast(target)
+    if name == "extract_regex":  # a struct of all groups; null where nothing matches, which the caller asks
+        pattern, group = (value for _, value in options)
+        return lambda values: pc.fill_null(pc.struct_field(pc.extract_regex(values, pattern), group), "")
     wrapper = getattr(pc, name)
     options_class = wrapper.__arrow_compute_function__["options_class"]
     given = getattr(pc, options_class)(**dict(options)) if options else None
@@ -35,11 +42,12 @@ class ArrowCall:
     Attributes
     ----------
     function : str
-        Its name in `pyarrow.compute`.
+        Its name in `pyarrow.compute`. "cast" has the option `to`, a type; "extract_regex" beside its
+        pattern the name of the group.
     options : tuple of (str, value)
         Keyword arguments.
     takes : pyarrow.DataType
-        The type that the function is given: of strings, dates or times.
+        The type that the function is given: of strings, numbers, dates or times.
     """
 
     function: str
@@ -57,20 +65,26 @@ class ArrowCall:
         return {"utf8_lower": 32, "utf8_upper": -32}.get(self.function, 0)
 
     def array(self, values: pa.Array) -> pa.Array:
-        """The function of a column as it is on the expression stack: large_string, int64 or bool, in and
-        out.
+        """The function of a column as it is on the expression stack: large_string, or 64 bits that hold an
+        int64 or a float64. Out: the same, or bool.
 
         Raises
         ------
         pyarrow.ArrowInvalid
             A value has no answer, such as a local time that a change of the clock skips.
         """
-        if not self.takes_text:
+        if pa.types.is_floating(self.takes):
+            values = values.view(self.takes)
+        elif not self.takes_text:
             values = values.cast(storage_type(self.takes)).view(self.takes)
         result = _function(self.function, self.options)(values)
         if pa.types.is_boolean(result.type):
             return result
-        if result.type in (pa.large_string(), pa.int64()):  # a cast to what it is costs microseconds, too
+        if result.type in (
+            pa.large_string(),
+            pa.int64(),
+            pa.float64(),
+        ):  # a cast to what it is costs microseconds, too
             return result
         if is_string(result.type):
             return result.cast(pa.large_string())
@@ -85,7 +99,8 @@ class ArrowCall:
             It has no answer.
         """
         text = self.takes_text
-        given = pa.array([value.decode() if text else value], pa.large_string() if text else pa.int64())
+        stack = pa.float64() if pa.types.is_floating(self.takes) else pa.int64()
+        given = pa.array([value.decode() if text else value], pa.large_string() if text else stack)
         try:
             result = self.array(given)[0].as_py()
         except pa.ArrowInvalid as error:

@@ -24,7 +24,7 @@ e) *Comparisons*: f64 as IEEE (NaN equals nothing); views by bytes.
 f) *f2i* truncates towards zero; NaN or a result outside int64 is an error. *i2f* rounds to nearest.
 g) *lookup*: an index outside the table, or marked invalid, gives null.
 h) *Strings and times*: `contains`, `starts_with`, `ends_with` compare bytes; `len_chars` counts code points,
-   `chars_from` and `chars_until` cut there;
+   `chars_from` and `chars_until` cut there; `join_view` puts one behind the other;
    `year_of_day`, `month_of_day`, `day_of_month` take days since 1970 of the Gregorian calendar without end.
    `arrow_*` are functions of Arrow (`ArrowCall`); a value for which one has no answer is an OverflowError.
 i) A column that is only tested for null is not loaded: its range is not checked.
@@ -382,7 +382,9 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "year_of_day": (lambda days: civil(days)[0], 1),
     "month_of_day": (lambda days: civil(days)[1], 1),
     "day_of_month": (lambda days: civil(days)[2], 1),
+    "join_view": (operator.add, 2),
     "arrow_i64": (_arrow, 1),
+    "arrow_f64": (_arrow, 1),
     "arrow_bool": (_arrow, 1),
     "arrow_view": (_arrow, 1),
     "lookup_i64": (_lookup, 1),

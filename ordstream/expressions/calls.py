@@ -1,8 +1,8 @@
 """Lowering of `.str` and `.dt`: which instructions a function of a string, date or time becomes.
 
 What the machine's own instructions can say is said by them: they need no GIL and cost the same in chunks of
-one row. The rest is Arrow's (`ArrowCall`): upper and lower case, replacing, regular expressions, local time,
-months.
+one row. The rest is Arrow's (`ArrowCall`): upper and lower case, replacing, regular expressions, text that
+is read or written, local time, months.
 """
 
 from __future__ import annotations
@@ -49,33 +49,63 @@ def lower_call(expr: Any, operands: list[Lowered]) -> Lowered:
                 raise SchemaError(f"{expr!r} is for strings, got {low.arrow}")
         own = _OWN_TEXT.get(function)
         if own is not None:
-            name, vm, arrow = own
+            name, vm, type_ = own
             code = tuple(instruction for low in operands for instruction in low.code)
-            return Lowered((*code, (name,)), vm, arrow)
+            return Lowered((*code, (name,)), vm, type_)
         if function == "slice":
             return _slice(first, *expr.option)
-        return _arrow(first, *_TEXT[function](expr.option), takes=pa.large_string())
+        if function == "to_time":
+            return parsed(expr, first)
+        return by_arrow(first, *_TEXT[function](expr.option), takes=pa.large_string())
+    if function.startswith("total_"):
+        return _total(expr, first)
     if not (pat.is_timestamp(first.arrow) or pat.is_date(first.arrow) or pat.is_time(first.arrow)):
         raise SchemaError(f"{expr!r} is for dates and times, got {first.arrow}")
     return _TIMES[function](expr, first)
 
 
-def _arrow(low: Lowered, function: str, options: dict[str, Any], takes: Any, gives: Any = None) -> Lowered:
-    """A call of Arrow; `gives`: the type, where it is not the function's own."""
+def by_arrow(
+    low: Lowered,
+    function: str,
+    options: dict[str, Any],
+    takes: Any,
+    gives: Any = None,
+    sample: tuple[Any, ...] | None = None,
+) -> Lowered:
+    """A call of Arrow.
+
+    Parameters
+    ----------
+    gives : pyarrow.DataType, optional
+        The type, where it is not the function's own.
+    sample : tuple, optional
+        What the function is tried with; default: an empty string, or 0.
+
+    Raises
+    ------
+    SchemaError
+        Arrow refuses the options, or has no such function for the type.
+    """
     call = ArrowCall(function, tuple(options.items()), takes)
+    if sample is None:
+        sample = ("" if is_string(takes) else 0,)
     try:  # patterns and zones are looked at here, not in the run
-        sample = call.array(pa.array(["" if is_string(takes) else 0], _stack_type(takes)))
+        tried = call.array(pa.array(sample, _stack_type(takes)))
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise SchemaError(f"Arrow's {function} refuses {options}: {error}") from error
-    if is_string(sample.type):
+    if is_string(tried.type):
         vm, own = "view", pa.string()
+    elif pat.is_floating(tried.type):
+        vm, own = "f64", pa.float64()
     else:
-        vm, own = ("bool", pa.bool_()) if pat.is_boolean(sample.type) else ("i64", pa.int64())
+        vm, own = ("bool", pa.bool_()) if pat.is_boolean(tried.type) else ("i64", pa.int64())
     return Lowered((*low.code, (f"arrow_{vm}", call)), vm, gives or own)
 
 
 def _stack_type(takes: Any) -> Any:
-    return pa.large_string() if is_string(takes) else pa.int64()
+    if is_string(takes):
+        return pa.large_string()
+    return pa.float64() if pat.is_floating(takes) else pa.int64()
 
 
 # ---------------------------------------------------------------------------------------------- strings
@@ -106,12 +136,68 @@ def _replace(option: Any) -> tuple[str, dict[str, Any]]:
     return f"replace_substring{'_regex' if regex else ''}", options
 
 
+def _strip(function: str) -> Callable[[Any], tuple[str, dict[str, Any]]]:
+    def chosen(characters: Any) -> tuple[str, dict[str, Any]]:
+        if characters is None:
+            return f"{function}_whitespace", {}
+        return function, {"characters": characters}
+
+    return chosen
+
+
+#: What may hold a parenthesis that opens no group, what opens one, and any other character.
+_PIECES = re.compile(
+    r"\\Q.*?(?:\\E|$)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|(?P<group>\(\?P?<\w+>|\((?!\?))|.",
+    re.DOTALL,
+)
+
+
+def _named_groups(pattern: str) -> tuple[str, int]:
+    """A regular expression all of whose groups have names, g1, g2, ..., as Arrow wants them; how many."""
+    made, n = "", 0
+    for piece in _PIECES.finditer(pattern):
+        n += piece["group"] is not None
+        made += piece[0] if piece["group"] is None else f"(?P<g{n}>"
+    return made, n
+
+
+def _extract(option: Any) -> tuple[str, dict[str, Any]]:
+    pattern, group = option
+    named, n = _named_groups(pattern)
+    if not 0 <= group <= n:
+        raise SchemaError(f"str.extract: {pattern!r} has the groups 0 (all of it) to {n}, got {group}")
+    return "extract_regex", {"pattern": named if group else f"(?P<g0>{named})", "group": f"g{group}"}
+
+
 _TEXT: dict[str, Callable[[Any], tuple[str, dict[str, Any]]]] = {
     "lower": lambda _: ("utf8_lower", {}),
     "upper": lambda _: ("utf8_upper", {}),
     "matches": lambda pattern: ("match_substring_regex", {"pattern": pattern}),
     "replace": _replace,
+    "reverse": lambda _: ("utf8_reverse", {}),
+    "strip_chars": _strip("utf8_trim"),
+    "strip_chars_start": _strip("utf8_ltrim"),
+    "strip_chars_end": _strip("utf8_rtrim"),
+    "pad_start": lambda option: ("utf8_lpad", {"width": option[0], "padding": option[1]}),
+    "pad_end": lambda option: ("utf8_rpad", {"width": option[0], "padding": option[1]}),
+    "count_matches": lambda option: (
+        "count_substring" if option[1] else "count_substring_regex",
+        {"pattern": option[0]},
+    ),
+    "extract": _extract,
 }
+
+
+def parsed(expr: Any, low: Lowered) -> Lowered:
+    """A date or timestamp that a string says, by a format or as ISO 8601 has it."""
+    type_, format_ = expr.option
+    if format_ is None:
+        return by_arrow(low, "cast", {"to": type_}, pa.large_string(), type_, sample=())
+    options = {"format": format_, "unit": "s", "error_is_null": False}
+    if pat.is_date32(type_):
+        read = by_arrow(low, "strptime", options, pa.large_string(), pa.timestamp("s"), sample=())
+        return _number(read, ("floordiv_i64", DAY), type_=type_)
+    return by_arrow(low, "strptime", {**options, "unit": type_.unit}, pa.large_string(), type_, sample=())
 
 
 # ---------------------------------------------------------------------------------------------- times
@@ -149,9 +235,9 @@ def _calendar(arrow: str, options: dict[str, Any], *steps: tuple[str, int | None
     def lowered(expr: Any, low: Lowered) -> Lowered:
         days = _days(expr, low)
         if _is_local(low.arrow):
-            return _arrow(low, arrow, options, low.arrow)
+            return by_arrow(low, arrow, options, low.arrow)
         if not steps:
-            return _arrow(days, arrow, options, pa.date32())
+            return by_arrow(days, arrow, options, pa.date32())
         return _number(days, *steps)
 
     return lowered
@@ -164,7 +250,7 @@ def _clock(arrow: str, below: int, size: int) -> Any:
         if pat.is_date(low.arrow):
             raise SchemaError(f"{expr!r}: a date has no time of day, it is {low.arrow}")
         if _is_local(low.arrow):
-            return _arrow(low, arrow, {}, low.arrow)
+            return by_arrow(low, arrow, {}, low.arrow)
         tick = _second_ticks(low.arrow)
         return _number(low, ("mod_i64", below * tick), ("floordiv_i64", size * tick))
 
@@ -197,7 +283,7 @@ def _truncate(expr: Any, low: Lowered) -> Lowered:
     if unit in _LONG:
         if n != 1:
             raise SchemaError(f"{expr!r}: months, quarters and years one at a time, got {expr.option!r}")
-        return _arrow(low, "floor_temporal", {"multiple": 1, "unit": _LONG[unit]}, type_, type_)
+        return by_arrow(low, "floor_temporal", {"multiple": 1, "unit": _LONG[unit]}, type_, type_)
     if pat.is_date32(type_):
         tick, ticks = DAY * 10**9, DAY
     else:
@@ -208,7 +294,7 @@ def _truncate(expr: Any, low: Lowered) -> Lowered:
         raise SchemaError(f"{expr!r}: {expr.option!r} is not a whole number of units of {type_}")
     if _is_local(type_):
         options = {"multiple": n, "unit": _ARROW_UNITS[unit]}
-        return _arrow(low, "floor_temporal", options, type_, type_)
+        return by_arrow(low, "floor_temporal", options, type_, type_)
     moved = low  # weeks begin on Monday, 1970 began on a Thursday
     if unit == "w":
         moved = _number(low, ("add_i64", 3 if pat.is_date32(type_) else 3 * DAY * ticks))
@@ -228,13 +314,54 @@ def _epoch(expr: Any, low: Lowered) -> Lowered:
     return _number(low, ("floordiv_i64", asked // mine))
 
 
+def date_of(expr: Any, low: Lowered) -> Lowered:
+    """The day of a timestamp, in its zone."""
+    if _is_local(low.arrow):
+        low = by_arrow(low, "local_timestamp", {}, low.arrow, pa.timestamp(low.arrow.unit))
+    return Lowered(_days(expr, low).code, "i64", pa.date32())
+
+
+def _part_of_second(size: int) -> Any:
+    """What is behind the second, in units of which a second has `size`."""
+
+    def lowered(expr: Any, low: Lowered) -> Lowered:
+        if pat.is_date(low.arrow):
+            raise SchemaError(f"{expr!r}: a date has no time of day, it is {low.arrow}")
+        ticks = _second_ticks(low.arrow)
+        step = ("floordiv_i64", ticks // size) if ticks > size else ("mul_i64", size // ticks)
+        return _number(low, ("mod_i64", ticks), step)
+
+    return lowered
+
+
+def _total(expr: Any, low: Lowered) -> Lowered:
+    """A duration in whole units, without what is left over, as Polars counts them."""
+    if not pat.is_duration(low.arrow):
+        raise SchemaError(f"{expr!r} is for durations (the difference of two times), got {low.arrow}")
+    mine, asked = 10**9 // TICKS[low.arrow.unit], _NS[expr.option]
+    if mine >= asked:
+        return _number(low, ("mul_i64", mine // asked))
+    step = asked // mine  # floordiv rounds down: a negative number is moved up first
+    negative = (*low.code, ("lit_i64", 0), ("lt_i64",), ("lit_i64", step - 1), ("lit_i64", 0), ("if_i64",))
+    return _number(Lowered((*low.code, *negative, ("add_i64",)), "i64", pa.int64()), ("floordiv_i64", step))
+
+
+def _strftime(expr: Any, low: Lowered) -> Lowered:
+    type_ = low.arrow
+    if pat.is_time(type_):
+        raise SchemaError(f"{expr!r} is for timestamps and dates, got {type_}")
+    if pat.is_timestamp(type_):  # Arrow's %S shows fractions of a finer unit, C's and Polars' does not
+        low, type_ = _number(low, ("floordiv_i64", TICKS[type_.unit])), pa.timestamp("s", type_.tz)
+    return by_arrow(low, "strftime", {"format": expr.option}, type_)
+
+
 def _convert_time_zone(expr: Any, low: Lowered) -> Lowered:
     if not pat.is_timestamp(low.arrow) or low.arrow.tz is None:
         raise SchemaError(
             f"{expr!r} needs a timestamp with a zone, got {low.arrow}: replace_time_zone gives it one"
         )
     type_ = pa.timestamp(low.arrow.unit, expr.option)
-    _arrow(low, "local_timestamp", {}, type_)  # is it a zone?
+    by_arrow(low, "local_timestamp", {}, type_)  # is it a zone?
     return Lowered(low.code, "i64", type_)
 
 
@@ -244,11 +371,11 @@ def _replace_time_zone(expr: Any, low: Lowered) -> Lowered:
     zone, ambiguous, non_existent = expr.option
     reading = pa.timestamp(low.arrow.unit)
     if low.arrow.tz is not None:
-        low = _arrow(low, "local_timestamp", {}, low.arrow, reading)
+        low = by_arrow(low, "local_timestamp", {}, low.arrow, reading)
     if zone is None:
         return Lowered(low.code, "i64", reading)
     options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": non_existent}
-    return _arrow(low, "assume_timezone", options, reading, pa.timestamp(reading.unit, zone))
+    return by_arrow(low, "assume_timezone", options, reading, pa.timestamp(reading.unit, zone))
 
 
 _TIMES: dict[str, Callable[[Any, Lowered], Lowered]] = {
@@ -264,6 +391,11 @@ _TIMES: dict[str, Callable[[Any, Lowered], Lowered]] = {
     "hour": _clock("hour", DAY, 3600),
     "minute": _clock("minute", 3600, 60),
     "second": _clock("second", 60, 1),
+    "millisecond": _part_of_second(10**3),
+    "microsecond": _part_of_second(10**6),
+    "nanosecond": _part_of_second(10**9),
+    "date": date_of,
+    "strftime": _strftime,
     "truncate": _truncate,
     "epoch": _epoch,
     "convert_time_zone": _convert_time_zone,
@@ -271,4 +403,9 @@ _TIMES: dict[str, Callable[[Any, Lowered], Lowered]] = {
 }
 
 #: What `Apply` is called for them.
-CALLS = (*(f"str.{name}" for name in (*_OWN_TEXT, *_TEXT, "slice")), *(f"dt.{name}" for name in _TIMES))
+CALLS = (
+    *(f"str.{name}" for name in (*_OWN_TEXT, *_TEXT, "slice", "to_time")),
+    *(f"dt.{name}" for name in _TIMES),
+    *(f"dt.total_{unit}" for unit in ("days", "hours", "minutes", "seconds")),
+    *(f"dt.total_{unit}" for unit in ("milliseconds", "microseconds", "nanoseconds")),
+)

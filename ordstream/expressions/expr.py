@@ -18,9 +18,10 @@ from __future__ import annotations
 import builtins
 import datetime
 import decimal
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ import pyarrow as pa
 from ordstream.errors import SchemaError
 from ordstream.expressions.fields import Structs
 from ordstream.expressions.namespaces import Strings, Times
+from ordstream.expressions.synonyms import advice
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
 TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -48,6 +50,11 @@ class Expr:
         raise TypeError(f"`in` can't look into the expression {self!r}: write column.isin([...])")
 
     __hash__ = object.__hash__
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"an expression has no {name!r}{advice(name)}", name=name, obj=self)
 
     def __add__(self, other: Any) -> Expr:
         return Apply("add", self, other)
@@ -151,9 +158,42 @@ class Expr:
         """True where the value is one of `values` (no nulls among them); null where the value is null."""
         return Apply("isin", self, option=tuple(values))
 
+    is_in = isin
+
     def between(self, low: Any, high: Any) -> Expr:
         """`(self >= low) & (self <= high)`, both ends included."""
         return Apply("and", self >= low, self <= high)
+
+    is_between = between
+
+    def clip(self, lower_bound: Any = None, upper_bound: Any = None) -> Expr:
+        """The value, or the bound that it is beyond; null and NaN stay."""
+        result: Expr = self
+        if lower_bound is not None:
+            result = if_else(result < lower_bound, lower_bound, result)
+        if upper_bound is not None:
+            result = if_else(result > upper_bound, upper_bound, result)
+        return result
+
+    def is_nan(self) -> Expr:
+        """True where a float is NaN; null where it is null."""
+        return self != self
+
+    def is_not_nan(self) -> Expr:
+        """True where a number is not NaN; null where it is null."""
+        return self == self
+
+    def fill_nan(self, value: Any) -> Expr:
+        """`value` in the place of NaN; nulls stay."""
+        return if_else(self.is_nan(), value, self)
+
+    def abs(self) -> Expr:
+        """The value without its sign; `abs(column)` is the same."""
+        return Apply("abs", self)
+
+    def pow(self, exponent: Any) -> Expr:
+        """`self ** exponent`, float64."""
+        return Apply("pow", self, exponent)
 
     def minimum(self, other: Any) -> Expr:
         """The smaller of two values; a NaN loses, a null gives null."""
@@ -199,9 +239,19 @@ class Expr:
         """e to the power of the value."""
         return Apply("exp", self)
 
-    def log(self) -> Expr:
-        """Natural logarithm."""
-        return Apply("log", self)
+    def log(self, base: float | None = None) -> Expr:
+        """Logarithm; default: the natural one. With a base: `log(x) / log(base)`."""
+        natural = Apply("log", self)
+        if base is None:
+            return natural
+        given: Any = base
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given != 1:
+            raise SchemaError(f"log: base must be a positive number, and not 1, got {base!r}")
+        return natural / math.log(base)
+
+    def log10(self) -> Expr:
+        """Logarithm to base 10."""
+        return self.log(10)
 
     def floor(self) -> Expr:
         """Largest whole float64 not above the value."""
@@ -211,9 +261,21 @@ class Expr:
         """Smallest whole float64 not below the value."""
         return Apply("ceil", self)
 
-    def round(self) -> Expr:
-        """Nearest whole float64, half to even."""
-        return Apply("round", self)
+    def round(self, decimals: int = 0) -> Expr:
+        """Nearest float64 of so many decimals, half to even; negative: of tens, hundreds.
+
+        As in Polars `round(x * 10**decimals) / 10**decimals`; a float of 2**52 or more, which has no
+        decimals, stays.
+        """
+        given: Any = decimals
+        if isinstance(given, bool) or not isinstance(given, int) or not -15 <= given <= 15:
+            raise SchemaError(f"round: decimals must be an int from -15 to 15, got {decimals!r}")
+        if decimals == 0:
+            return Apply("round", self)
+        if decimals < 0:
+            return Apply("round", self / 10.0**-decimals) * 10.0**-decimals
+        moved = self * 10.0**decimals
+        return if_else(abs(moved) < 2.0**52, Apply("round", moved) / 10.0**decimals, self * 1.0)
 
     def length(self) -> Expr:
         """Number of elements of a list column, or of bytes of a string or binary value: int64."""
@@ -233,8 +295,15 @@ class Expr:
         """The value as another type.
 
         Float to int truncates (NaN or out of range is an error at that row), bool to number gives 0 or 1,
-        int to bool is `!= 0`, a date/time goes to and from the int count of its unit. A cast to less than 64
-        bits is range-checked and must be the outermost operation of a column expression.
+        int to bool is `!= 0`, a date/time goes to and from the int count of its unit. Numbers, bools, dates
+        and times are written as text and read from it as Arrow does; text that says no such value is an
+        error at that row. A timestamp or duration in a coarser unit is rounded down, and so is one that
+        becomes a date. A cast to less than 64 bits is range-checked and must be the outermost operation of a
+        column expression.
+
+        Parameters
+        ----------
+        type_ : pyarrow.DataType, its name such as "int32", or int, float, bool, str, bytes
         """
         return Apply("cast", self, option=_cast_target(type_))
 
@@ -388,8 +457,15 @@ def _dense_table(table: Any) -> DenseTable:
 
 def _cast_target(type_: Any) -> pa.DataType:
     target = PYTHON_TYPES.get(type_, type_) if isinstance(type_, type) else type_
+    if isinstance(target, str):
+        try:
+            target = pa.field("", target).type
+        except ValueError as error:
+            raise SchemaError(f"cast: {error}") from None
     if not isinstance(target, pa.DataType):
-        raise SchemaError(f"a pyarrow type (or int, float, bool, str, bytes) is needed, got {type_!r}")
+        raise SchemaError(
+            f"a pyarrow type, its name, or int, float, bool, str, bytes is needed, got {type_!r}"
+        )
     return target
 
 
@@ -414,14 +490,23 @@ def if_else(condition: Any, value: Any, otherwise: Any) -> Expr:
     return Apply("if", condition, value, otherwise)
 
 
+_OPEN = object()
+
+
 @dataclass(frozen=True)
 class When:
     """The open form of `when(...)`; `otherwise` closes it."""
 
     cases: tuple[tuple[Any, Any], ...]
 
-    def when(self, condition: Any, value: Any) -> When:
+    @overload
+    def when(self, condition: Any) -> Then: ...
+    @overload
+    def when(self, condition: Any, value: Any) -> When: ...
+    def when(self, condition: Any, value: Any = _OPEN) -> When | Then:
         """One more case, looked at when none before is true."""
+        if value is _OPEN:
+            return Then(self.cases, condition)
         return When((*self.cases, (condition, value)))
 
     def otherwise(self, value: Any) -> Expr:
@@ -432,13 +517,34 @@ class When:
         return result
 
 
-def when(condition: Any, value: Any) -> When:
-    """`when(c1, a).when(c2, b).otherwise(c)`: the value of the first case that is true."""
-    return When(((condition, value),))
+@dataclass(frozen=True)
+class Then:
+    """A condition of `when(...)` that waits for its value."""
+
+    cases: tuple[tuple[Any, Any], ...]
+    condition: Any
+
+    def then(self, value: Any) -> When:
+        """The value where the condition is the first that is true."""
+        return When((*self.cases, (self.condition, value)))
+
+
+@overload
+def when(condition: Any) -> Then: ...
+@overload
+def when(condition: Any, value: Any) -> When: ...
+def when(condition: Any, value: Any = _OPEN) -> When | Then:
+    """`when(c1, a).when(c2, b).otherwise(c)`: the value of the first case that is true.
+
+    `when(c1).then(a).when(c2).then(b).otherwise(c)`, as in Polars, is the same.
+    """
+    return When(()).when(condition, value)
 
 
 def as_expression(value: Any) -> Expr:
     """The expression itself, or a plain Python value as a constant."""
     if isinstance(value, When):
         raise SchemaError("when(...) is not closed: add .otherwise(value)")
+    if isinstance(value, Then):
+        raise SchemaError("when(condition) has no value: add .then(value).otherwise(other)")
     return value if isinstance(value, Expr) else Literal(value)

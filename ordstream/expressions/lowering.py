@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
-from ordstream.expressions import decimals
+from ordstream.expressions import casts, decimals
 from ordstream.expressions.bound import VM_TYPES, BoundExpr
 from ordstream.expressions.calls import CALLS, lower_call
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
@@ -173,7 +173,10 @@ class _Lowering:
                 raise self.error(str(error)) from None
         if a.is_number and b.is_number:
             return _to_float(a), _to_float(b)
-        raise self.error(f"{a.arrow} and {b.arrow} do not go together in {expr!r}")
+        text = f"{a.arrow} and {b.arrow} do not go together in {expr!r}"
+        if any(is_string(x.arrow) and is_temporal(y.arrow) for x, y in ((a, b), (b, a))):
+            text += "; write the time as a datetime object, or cast the string"
+        raise self.error(text)
 
     def boolean(self, expr: Expr, low: Lowered) -> Lowered:
         if low.vm == "bool":
@@ -185,6 +188,8 @@ class _Lowering:
 
     def arithmetic(self, expr: Apply) -> Lowered:
         a, b = self.operands(expr, elapses=expr.function in ELAPSING)
+        if expr.function == "add" and (is_string(a.arrow) or is_string(b.arrow)):
+            return self.joined(expr, a, b)
         if expr.function in ELAPSING and (is_temporal(a.arrow) or is_temporal(b.arrow)):
             try:
                 return calculated(expr, a, b)
@@ -202,6 +207,13 @@ class _Lowering:
         a, b = self.common(expr, a, b)
         name = expr.function if expr.function == "atan2" else f"{expr.function}_{a.vm}"
         return Lowered((*a.code, *b.code, (name,)), a.vm, a.arrow)
+
+    def joined(self, expr: Apply, a: Lowered, b: Lowered) -> Lowered:
+        """One string behind the other."""
+        for low in (a, b):
+            if not is_string(low.arrow):
+                raise self.error(f"{low.arrow} beside a string in {expr!r}: cast it to str first")
+        return Lowered((*a.code, *b.code, ("join_view",)), "view", pa.string())
 
     def sign(self, expr: Apply) -> Lowered:
         (a,) = self.operands(expr)
@@ -335,6 +347,12 @@ class _Lowering:
                 return decimals.cast(expr, a, target)
             except SchemaError as error:
                 raise self.error(str(error)) from None
+        try:
+            made = casts.changed(expr, a, target)
+        except SchemaError as error:
+            raise self.error(str(error)) from error.__cause__
+        if made is not None:
+            return made
         vm = physical_type(target, "cast").vm
         code = _CONVERSIONS.get((a.vm, vm))
         changes_time = target != a.arrow and (
@@ -345,7 +363,9 @@ class _Lowering:
             target not in (pa.string(), pa.binary()) or (is_string(target) and is_binary(a.arrow))
         )
         if code is None or changes_time or changes_bytes:
-            raise self.error(f"no cast from {a.arrow} to {target} in {expr!r}")
+            zones = pat.is_timestamp(a.arrow) and pat.is_timestamp(target)
+            advice = "; dt.convert_time_zone and dt.replace_time_zone change zones" if zones else ""
+            raise self.error(f"no cast from {a.arrow} to {target} in {expr!r}{advice}")
         narrow = target != computed_type(target) or (is_temporal(target) and target.bit_width < 64)
         return Lowered((*a.code, *code), vm, target, narrow)
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import pyarrow as pa
 
 from ordstream.errors import SchemaError
+from ordstream.expressions.synonyms import advice
 
 if TYPE_CHECKING:
     from ordstream.expressions.expr import Expr
@@ -85,12 +88,120 @@ class Strings:
             raise SchemaError("str.replace: what is replaced must not be empty")
         return self._made("replace", option=(old, new, n, bool(regex)))
 
+    def head(self, n: int) -> Expr:
+        """The first n characters."""
+        return self.slice(0, n)
+
+    def tail(self, n: int) -> Expr:
+        """The last n characters."""
+        _whole(n, "str.tail: n", 0)
+        return self.slice(-n, n) if n else self.slice(0, 0)
+
+    def reverse(self) -> Expr:
+        """The characters from the last to the first."""
+        return self._made("reverse")
+
+    def strip_chars(self, characters: str | None = None) -> Expr:
+        """Without these characters at both ends; default: without white space (Python's `strip`)."""
+        return self._stripped("strip_chars", characters)
+
+    def strip_chars_start(self, characters: str | None = None) -> Expr:
+        """Without these characters at the beginning (Python's `lstrip`)."""
+        return self._stripped("strip_chars_start", characters)
+
+    def strip_chars_end(self, characters: str | None = None) -> Expr:
+        """Without these characters at the end (Python's `rstrip`)."""
+        return self._stripped("strip_chars_end", characters)
+
+    def pad_start(self, length: int, fill_char: str = " ") -> Expr:
+        """At least `length` characters, with `fill_char` in front of too few."""
+        return self._padded("pad_start", length, fill_char)
+
+    def pad_end(self, length: int, fill_char: str = " ") -> Expr:
+        """At least `length` characters, with `fill_char` behind too few."""
+        return self._padded("pad_end", length, fill_char)
+
+    def count_matches(self, pattern: str, *, literal: bool = False) -> Expr:
+        """How often a regular expression (RE2) matches, without overlaps: int64.
+
+        Parameters
+        ----------
+        pattern : str
+        literal : bool
+            It is a string as it is.
+        """
+        pattern = _string(pattern, "count_matches")
+        if not pattern:
+            raise SchemaError("str.count_matches: what is counted must not be empty")
+        return self._made("count_matches", option=(pattern, bool(literal)))
+
+    def extract(self, pattern: str, group_index: int = 1) -> Expr:
+        """What a group of a regular expression matches first; null where the expression does not match.
+
+        `extract(r'" (\\d{3}) ')` is the status in a line of a log. A group that takes no part in the match
+        gives "".
+
+        Parameters
+        ----------
+        pattern : str
+            A regular expression (RE2).
+        group_index : int
+            1 is the first pair of parentheses; 0 is all that matches.
+        """
+        pattern = _string(pattern, "extract")
+        _whole(group_index, "str.extract: group_index", 0)
+        found = self._made("extract", option=(pattern, group_index))
+        return self._apply("if", self.contains(pattern, regex=True), found, None)
+
+    def to_datetime(
+        self, format: str | None = None, *, time_unit: Literal["s", "ms", "us", "ns"] = "us"
+    ) -> Expr:
+        """The timestamp that the value says. Text that says none is an error at that row.
+
+        Parameters
+        ----------
+        format : str, optional
+            As C's `strptime` has it, such as "%d/%b/%Y:%H:%M:%S", without fractions of a second; default:
+            ISO 8601, "2024-02-29 12:00:00.5".
+        time_unit : "s", "ms", "us" or "ns"
+        """
+        if time_unit not in ("s", "ms", "us", "ns"):
+            raise SchemaError(
+                f"str.to_datetime: time_unit must be 's', 'ms', 'us' or 'ns', got {time_unit!r}"
+            )
+        return self._read("to_datetime", pa.timestamp(time_unit), format)
+
+    def to_date(self, format: str | None = None) -> Expr:
+        """The date that the value says, by a format as in `to_datetime`; default: "2024-02-29"."""
+        return self._read("to_date", pa.date32(), format)
+
+    def _read(self, what: str, type_: pa.DataType, format: str | None) -> Expr:
+        if format is not None:
+            format = _string(format, what)
+        return self._made("to_time", option=(type_, format))
+
+    def _stripped(self, function: str, characters: str | None) -> Expr:
+        if characters is not None:
+            characters = _string(characters, function)
+        return self._made(function, option=characters)
+
+    def _padded(self, function: str, length: int, fill_char: str) -> Expr:
+        _whole(length, f"str.{function}: length", 0)
+        if len(_string(fill_char, function)) != 1:
+            raise SchemaError(f"str.{function}: fill_char must be one character, got {fill_char!r}")
+        return self._made(function, option=(length, fill_char))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"`.str` has no {name!r}{advice(name, 'str')}", name=name, obj=self)
+
     def _made(self, function: str, *arguments: Any, option: Any = None) -> Expr:
         return self._apply(f"str.{function}", self._expr, *arguments, option=option)
 
 
 class Times:
-    """Functions of dates and times.
+    """Functions of dates and times; `total_*` of durations.
 
     A timestamp with a zone is read in that zone, one without is the reading of a clock
     (docs/ordering.md). All numbers are int64.
@@ -139,6 +250,58 @@ class Times:
         """0 to 59."""
         return self._made("second")
 
+    def millisecond(self) -> Expr:
+        """What is behind the whole second, in milliseconds: 0 to 999."""
+        return self._made("millisecond")
+
+    def microsecond(self) -> Expr:
+        """What is behind the whole second, in microseconds: 0 to 999,999."""
+        return self._made("microsecond")
+
+    def nanosecond(self) -> Expr:
+        """What is behind the whole second, in nanoseconds: 0 to 999,999,999."""
+        return self._made("nanosecond")
+
+    def date(self) -> Expr:
+        """The day, as a date, in the value's zone."""
+        return self._made("date")
+
+    def strftime(self, format: str) -> Expr:
+        """The date or time as text: `strftime("%Y-%m-%d %H:%M")`, letters as in C, without fractions of a
+        second.
+        """
+        return self._made("strftime", option=_string(format, "strftime", "dt"))
+
+    to_string = strftime
+
+    def total_days(self) -> Expr:
+        """Whole days of a duration, without what is left over, also where it is negative."""
+        return self._made("total_days", option="d")
+
+    def total_hours(self) -> Expr:
+        """Whole hours of a duration, as `total_days`."""
+        return self._made("total_hours", option="h")
+
+    def total_minutes(self) -> Expr:
+        """Whole minutes of a duration, as `total_days`."""
+        return self._made("total_minutes", option="m")
+
+    def total_seconds(self) -> Expr:
+        """Whole seconds of a duration, as `total_days`; pandas' has fractions."""
+        return self._made("total_seconds", option="s")
+
+    def total_milliseconds(self) -> Expr:
+        """Whole milliseconds of a duration, as `total_days`."""
+        return self._made("total_milliseconds", option="ms")
+
+    def total_microseconds(self) -> Expr:
+        """Whole microseconds of a duration, as `total_days`."""
+        return self._made("total_microseconds", option="us")
+
+    def total_nanoseconds(self) -> Expr:
+        """Whole nanoseconds of a duration."""
+        return self._made("total_nanoseconds", option="ns")
+
     def truncate(self, every: str | datetime.timedelta) -> Expr:
         """The start of the interval that the value lies in, of the value's type.
 
@@ -180,6 +343,11 @@ class Times:
         if time_zone is not None:
             time_zone = _string(time_zone, "replace_time_zone", "dt")
         return self._made("replace_time_zone", option=(time_zone, ambiguous, non_existent))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"`.dt` has no {name!r}{advice(name, 'dt')}", name=name, obj=self)
 
     def _made(self, function: str, option: Any = None) -> Expr:
         return self._apply(f"dt.{function}", self._expr, option=option)

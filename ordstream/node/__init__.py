@@ -4,7 +4,7 @@ yields it as it is ready.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ordstream.node.node import Stream, run, stream
@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["Result", "Stream", "run", "stream"]
 
 
-def __getattr__(name: str) -> Any:
-    """The names above, when they are first used: they load the compiled core, which settings and reports
-    need not.
-    """
-    if name not in __all__:
-        raise AttributeError(f"module 'ordstream.node' has no attribute {name!r}")
-    from ordstream.node import node, result
+if not TYPE_CHECKING:  # else a type checker would take any name for right
 
-    return result.Result if name == "Result" else getattr(node, name)
+    def __getattr__(name):
+        """The names above, when they are first used: they load the compiled core, which settings and reports
+        need not.
+        """
+        if name not in __all__:
+            raise AttributeError(f"module 'ordstream.node' has no attribute {name!r}")
+        from ordstream.node import node, result
+
+        return result.Result if name == "Result" else getattr(node, name)

@@ -29,7 +29,8 @@ def column_name(column: Any, where: str = "") -> str:
     """The name of a column given by its name or as `od.col(name)`; `where`: of the operator."""
     name = column.name if isinstance(column, Column) else column
     if not isinstance(name, str):
-        raise SchemaError(f"{where and f'{where}: '}a column name is needed, got {column!r}")
+        computed = "; compute it first: .with_columns(name=...)" if isinstance(column, Expr) else ""
+        raise SchemaError(f"{where and f'{where}: '}a column name is needed, got {column!r}{computed}")
     return name
 
 

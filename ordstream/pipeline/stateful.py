@@ -231,7 +231,8 @@ class StatefulOperators(RunningOperators):
         Parameters
         ----------
         kind : WindowKind
-            `od.tumbling(length)`, `od.session(timeout)`, `od.rolling(period)` or `od.rows(n)`.
+            `od.tumbling(length)`, `od.hopping(length, every=...)`, `od.session(timeout)`,
+            `od.rolling(period)` or `od.rows(n)`.
         time : str
             An integer, timestamp or date column, ascending in each key (without key_by: in all tuples). Null
             is an error at that row, and so is a time before that of the row before. `od.rows` needs none.

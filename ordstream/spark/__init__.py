@@ -13,7 +13,7 @@ the rest of this package brings Spark's driver side with it, which takes longer 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 try:
     import pyspark  # noqa: F401
@@ -71,14 +71,16 @@ _FOLDERS = ("sinks", "sources")
 _LATE = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(importlib.import_module(f"ordstream.spark.{_LATE[name]}"), name)
-    if name in _MODULES:
-        return importlib.import_module(f"ordstream.spark.{name}")
-    if name in _FOLDERS:
-        return importlib.import_module(f"ordstream.spark.streaming.{name}")
-    raise AttributeError(f"module 'ordstream.spark' has no attribute {name!r}")
+if not TYPE_CHECKING:  # else a type checker would take any name for right
+
+    def __getattr__(name):
+        if name in _LATE:
+            return getattr(importlib.import_module(f"ordstream.spark.{_LATE[name]}"), name)
+        if name in _MODULES:
+            return importlib.import_module(f"ordstream.spark.{name}")
+        if name in _FOLDERS:
+            return importlib.import_module(f"ordstream.spark.streaming.{name}")
+        raise AttributeError(f"module 'ordstream.spark' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

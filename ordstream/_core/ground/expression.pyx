@@ -2,7 +2,7 @@
 it."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
-from ordstream._core.ground.arrow_calls cimport OP_ARROW, arrow_call, ascii_case
+from ordstream._core.ground.arrow_calls cimport OP_ARROW, OP_JOIN, arrow_call, ascii_case, join_text
 from ordstream._core.ground.chunk cimport (
     PT_BOOL, PT_F64, PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, View, Worker, chunk_alloc,
     row_slot, scratch_alloc, slot_serial,
@@ -178,6 +178,8 @@ cdef int run_binary(const Instruction* op, Worker* w, Evaluation* e, Value* a, V
     a.valid = valid
     a.scalar = scalar
     a.width = op.width
+    if op.op == OP_JOIN:
+        return join_text(x, sx, b.data, b.scalar, valid, m, w, a.data)
     alarm = op.binary(a.data, x, sx, b.data, b.scalar, m)
     if alarm < 0:
         if scalar:
@@ -374,7 +376,7 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
             top.valid = <uint8_t*> NULL if op.constant_valid else <uint8_t*> ZERO
             top.scalar = 1
             top.width = op.width
-        elif op.op == OP_BINARY:
+        elif op.op == OP_BINARY or op.op == OP_JOIN:
             top -= 1
             status = run_binary(op, w, e, top, top + 1)
         elif op.op == OP_UNARY:
@@ -416,7 +418,7 @@ cdef int keep_bytes(const Code* code, Worker* w, Chunk* c, const Evaluation* e, 
     cdef int32_t slot
     cdef int32_t i
     for i in range(code.n):
-        if code.instructions[i].op == OP_ARROW:
+        if code.instructions[i].op == OP_ARROW or code.instructions[i].op == OP_JOIN:
             break
     else:
         return 0

@@ -3,7 +3,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
-from ordstream._core.ground.arrow_calls cimport OP_ARROW
+from ordstream._core.ground.arrow_calls cimport OP_ARROW, OP_JOIN
 from ordstream._core.ground.chunk cimport PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, LayoutOwner, View
 from ordstream._core.ground.own_functions cimport find_part, find_text
 from ordstream._core.ground.packed_parts cimport (
@@ -167,6 +167,10 @@ cdef class CodeOwner:
             self.references.append(operands[0])
             load_arrow(op, vm, operands[0])
             return 0
+        if name == "join_view":
+            op.op = OP_JOIN
+            op.width = 16
+            return -1
         if kind in ("in", "lookup"):
             self.load_table(op, name, operands)
             return 0

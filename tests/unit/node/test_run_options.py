@@ -94,6 +94,8 @@ def all_right(p: od.Pipeline, data: object) -> None:
         list(out)
     node.run(p, data, tags=True)
     node.stream(p, data, partial=False)
+    p.select(a=od.when(od.col("a") > 0).then(1).when(od.col("a") < 0, 2).otherwise(od.col("s").str.head(2)))
+    print(od.testing.run_serial(p, data).table, od.spark.local_session())
 """
 #: `run` and `stream` have two forms each, with outputs= and without: what is wrong is of neither.
 WRONG = {
@@ -106,6 +108,11 @@ WRONG = {
     "p.run(data, slice_us='1 ms')": 'No overload variant of "run"',
     "p.run(data, partial=True)": 'No overload variant of "run"',
     "p.stream(data, processes='two')": 'No overload variant of "stream"',
+    "od.sesion('30m')": 'Module has no attribute "sesion"',
+    "od.spark.aply(p, data)": 'Module has no attribute "aply"',
+    "od.col('a').shift(1)": '"Column" has no attribute "shift"',
+    "od.col('a').str.trim()": '"Strings" has no attribute "trim"',
+    "od.when(od.col('a')).otherwise(1)": '"Then" has no attribute "otherwise"',
 }
 
 # Only what the calls need is analysed: NumPy's stubs alone would take longer than all the rest.
@@ -114,7 +121,7 @@ CONFIG = """
 strict = True
 follow_imports = silent
 show_error_context = False
-[mypy-numpy.*,pyarrow.*,numba.*,llvmlite.*]
+[mypy-numpy.*,pyarrow.*,numba.*,llvmlite.*,pyspark.*,py4j.*]
 follow_imports = skip
 ignore_missing_imports = True
 """

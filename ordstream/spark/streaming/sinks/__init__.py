@@ -8,7 +8,7 @@ promises stands in docs/streaming-sinks.md. A sink's module is imported when its
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ordstream.spark.streaming.sinks.function import Function
@@ -31,10 +31,12 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # else a type checker would take any name for right
+
+    def __getattr__(name):
+        if name in _LATE:
+            return getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

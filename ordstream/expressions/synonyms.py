@@ -1,0 +1,135 @@
+"""What other systems call the methods of an expression, for the error text when one of their names is tried
+here; `ordstream.pipeline.synonyms` has those of a pipeline.
+"""
+
+from __future__ import annotations
+
+_ROWS = "an expression looks at one row; write "
+_AGGREGATE = "{} is an aggregation: od.{}(column) in .aggregate(...) or .scan(...)"
+
+#: Here -> elsewhere, of expressions, of `.str` and of `.dt`.
+_ELSEWHERE = {
+    "": {
+        "is_null()": "isnull isna isNull",
+        "is_not_null()": "notnull notna isNotNull is_not_na",
+        "~column.isin(values)": "is_not_in not_in",
+        "fill_null(value)": "fillna ifnull nvl",
+        "fill_nan(value)": "nanvl",
+        "between(low, high)": "isBetween",
+        "cast(type)": "astype try_cast",
+        "maximum(other)": "greatest max_horizontal",
+        "minimum(other)": "least min_horizontal",
+        "if_else, or od.when(condition, value).otherwise(other)": "otherwise then where mask",
+        "od.when(condition, value).otherwise(other), or .lookup(table)": "replace replace_strict map",
+        "str.contains(text)": "contains like rlike",
+        "str.starts_with(text)": "startswith starts_with",
+        "str.ends_with(text)": "endswith ends_with",
+        "str.slice(offset, length)": "substr substring",
+        "str.lower()": "lower",
+        "str.upper()": "upper",
+        "struct.field(name)": "getField getItem",
+        "dt.year() and the like": "year month day hour minute second",
+        "column.length()": "len size",
+    },
+    "str": {
+        "str.strip_chars()": "strip trim",
+        "str.strip_chars_start()": "lstrip ltrim",
+        "str.strip_chars_end()": "rstrip rtrim",
+        "str.pad_start(length, fill_char)": "lpad rjust zfill ljust_start",
+        "str.pad_end(length, fill_char)": "rpad ljust",
+        "str.starts_with(text)": "startswith",
+        "str.ends_with(text)": "endswith",
+        "str.length()": "len",
+        "the expression's own .length()": "len_bytes",
+        "str.replace(old, new), which replaces all": "replace_all",
+        "str.replace(old, new, regex=True)": "regexp_replace",
+        "str.contains(pattern, regex=True)": "match fullmatch rlike",
+        "str.count_matches(pattern)": "count",
+        "str.to_datetime(format)": "strptime to_timestamp",
+        "cast(int), cast(float)": "to_integer to_decimal",
+        "str.extract(pattern), piece by piece; or a function with map": "split split_exact extract_all",
+        "a function with map, or map_batches (json.loads)": "json_decode json_path_match",
+    },
+    "dt": {
+        "dt.week()": "isocalendar weekofyear",
+        "dt.weekday()": "dayofweek day_of_week",
+        "dt.ordinal_day()": "dayofyear day_of_year",
+        "dt.truncate(every)": "floor trunc date_trunc round",
+        "dt.epoch(unit)": "timestamp",
+        "dt.date()": "normalize",
+        "dt.strftime(format)": "date_format",
+        "dt.convert_time_zone(zone)": "tz_convert",
+        "dt.replace_time_zone(zone)": "tz_localize",
+        "column + datetime.timedelta(...)": "offset_by",
+    },
+}
+_WORDS = {
+    (family, name): f"write {ours}"
+    for family, table in _ELSEWHERE.items()
+    for ours, names in table.items()
+    for name in names.split()
+}
+_WORDS |= {
+    ("", name): f"{_ROWS}pipeline.key_by(...).{ours}"
+    for ours, names in {
+        "lag(column, n)": "shift",
+        "lag({'before': column}), then column / od.col('before') - 1": "pct_change",
+        "diff(column)": "diff",
+        "cum_sum(column)": "cum_sum cumsum",
+        "cum_count()": "cum_count cumcount row_number",
+        "cum_min(column)": "cum_min cummin",
+        "cum_max(column)": "cum_max cummax",
+        "forward_fill(column)": "forward_fill ffill",
+        "window(...).aggregate(...), scan(...) or lag(...)": "over rolling rolling_mean rolling_sum rolling",
+        "top_k(...), or cum_count()": "rank",
+    }.items()
+    for name in names.split()
+}
+_WORDS |= {
+    ("", name): f"{_ROWS}an aggregation in .aggregate(...) or .scan(...): od.{ours}(column)"
+    for ours, name in {
+        **{
+            name: name
+            for name in ("sum", "mean", "min", "max", "count", "first", "last", "median", "std", "var")
+        },
+        "count_distinct": "n_unique",
+        "quantile": "quantile",
+    }.items()
+}
+_WORDS |= {
+    ("od", name): f"write {ours}"
+    for ours, names in {
+        "column.coalesce(other, ...)": "coalesce",
+        "a.maximum(b)": "max_horizontal greatest",
+        "a.minimum(b)": "min_horizontal least",
+        "a + b, with numbers as .cast(str)": "concat_str concat",
+        "od.count()": "len",
+        "od.count_distinct(column)": "n_unique nunique approx_n_unique",
+        "od.mean(column)": "avg",
+        "od.std(column)": "stddev",
+        "od.arg_max(column, by)": "max_by",
+        "od.arg_min(column, by)": "min_by",
+        "od.collect(column, n)": "collect_list implode",
+        "key_by(...).lag(column)": "lag",
+        "key_by(...).lead(column)": "lead",
+        "key_by(...).cum_count()": "row_number",
+        "od.lit(value)": "literal",
+        "od.Pipeline(table.schema), and run(table)": "DataFrame LazyFrame read_csv read_parquet from_arrow",
+        "od.col(name).struct.field(...)": "field",
+    }.items()
+    for name in names.split()
+}
+_WORDS["", "apply"] = _WORDS["", "map_elements"] = (
+    "a function of rows is .map(fn, schema=...) of the pipeline"
+)
+
+
+def advice(name: str, family: str = "") -> str:
+    """What to write instead of a name of another system, with a separator in front; empty for other names.
+
+    Parameters
+    ----------
+    family : "" (a method of an expression), "str", "dt", or "od" (a name of this package)
+    """
+    found = _WORDS.get((family, name))
+    return "" if found is None else f": {found}"
