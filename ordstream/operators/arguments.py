@@ -129,6 +129,13 @@ def positive_int(value: Any, what: str, most: int = INT64_MAX) -> int:
     return value
 
 
+def distance(n: Any, where: str, most: int) -> int:
+    """`n` of an operator that looks n rows away; a second column in its place is told."""
+    if isinstance(n, str | Expr):
+        raise PlanError(f"{where}: n must be an int, got {n!r}; several columns are given as a list")
+    return positive_int(n, f"{where}: n", most)
+
+
 def count_bound(value: Any, what: str) -> int:
     """The value if it is an int that a count can be compared with; PlanError naming it otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ordstream.errors import PlanError
 from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import column_index
-from ordstream.operators.arguments import nonempty, positive_int
+from ordstream.operators.arguments import distance, nonempty, positive_int
 from ordstream.operators.clocks import Clock, clock_at, clock_text
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
@@ -195,7 +195,7 @@ class Lead(KeptRows):
     def bind(cls, site: Site, columns: ShownColumns, n: int) -> Self:
         """Raises PlanError and SchemaError where the columns do not fit the schema."""
         indexes, fields = shown_columns(site, columns, "_lead", "next_ts")
-        n = positive_int(n, f"{site.name}: n", MOST_ROWS)
+        n = distance(n, site.name, MOST_ROWS)
         return cls(**site.fields(site.behind_input(fields)), columns=indexes, n=n)
 
     def reference(self) -> SerialOperator:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.ground.types import is_fixed_number
-from ordstream.operators.arguments import positive_int
+from ordstream.operators.arguments import distance
 from ordstream.operators.kept_rows import MOST_ROWS, KeptRows, ShownColumns, shown_columns
 from ordstream.operators.operator import Site
 from ordstream.operators.state import state_rows
@@ -35,7 +35,7 @@ class Lag(KeptRows):
     def bind(cls, site: Site, columns: ShownColumns, n: int = 1) -> Self:
         """Raises PlanError and SchemaError where the columns do not fit the schema."""
         indexes, fields = shown_columns(site, columns, "_lag", "previous_ts")
-        n = positive_int(n, f"{site.name}: n", MOST_ROWS)
+        n = distance(n, site.name, MOST_ROWS)
         return cls(**site.fields(site.behind_input(fields)), columns=indexes, n=n)
 
     @property

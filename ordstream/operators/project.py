@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from ordstream.errors import SchemaError
+from ordstream.errors import SchemaError, unknown_column
 from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.expressions.expr import Alias, Column
 from ordstream.expressions.lowering import lower
@@ -51,7 +51,11 @@ class Project(Operator):
         columns: list[int | BoundExpr] = []
         fields: list[pa.Field] = []
         for name, expr in chosen:
-            expr = Column(expr) if isinstance(expr, str) else expr
+            if isinstance(expr, str):
+                if expr not in site.schema.names:
+                    unknown = unknown_column(expr, site.schema.names, site.name)
+                    raise SchemaError(f"{unknown}; {name}={expr!r} is a column, a text is od.lit({expr!r})")
+                expr = Column(expr)
             expr = expr.expr if isinstance(expr, Alias) else expr
             if isinstance(expr, Column):
                 index = column_index(site.schema, expr.name, site.name)

@@ -23,7 +23,7 @@ from ordstream.operators.sessionize import Sessionize
 from ordstream.operators.top_values import TopValues
 from ordstream.pipeline.joins import KeyedJoins
 from ordstream.pipeline.stateful import StatefulOperators
-from ordstream.pipeline.synonyms import advice
+from ordstream.pipeline.synonyms import IN_FRONT, advice
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
@@ -243,10 +243,10 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
 
         def __getattr__(self, attribute: str) -> NoReturn:
             if not attribute.startswith("_") and hasattr(type(self._pipeline), attribute):
-                raise PlanError(
-                    f"key_by must be followed by {KEYED}, not by {attribute!r}; "
-                    "other operators come before key_by or after the keyed operator"
+                where = IN_FRONT.get(
+                    attribute, "other operators come before key_by or after the keyed operator"
                 )
+                raise PlanError(f"key_by must be followed by {KEYED}, not by {attribute!r}; {where}")
             raise AttributeError(
                 f"a KeyedPipeline has no {attribute!r}{advice(attribute)}", name=attribute, obj=self
             )

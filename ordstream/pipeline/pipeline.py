@@ -339,6 +339,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     ) -> Pipeline:
         """The output columns, in order: names, `expr.alias("name")`, and `name=expr`.
 
+        `name="other"` is the column other; a text is `od.lit("text")`.
+
         Parameters
         ----------
         where : Expr, optional
@@ -353,9 +355,12 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     def with_columns(
         self, *columns: Expr, name: str | None = None, on_error: OnError = "fail", **named: Any
     ) -> Pipeline:
-        """All input columns, replaced in place or appended. Expressions see the input's values."""
+        """All input columns, replaced in place or appended. Expressions see the input's values.
+
+        `name="other"` is the column other; a text is `od.lit("text")`.
+        """
         site = self._site("with_columns", name, on_error)
-        given = [*(_named_column(column, site.name) for column in columns), *named.items()]
+        given = [*(_named_column(column, site.name) for column in flat(columns)), *named.items()]
         unique_names([column for column, _ in given], site.name)
         chosen: dict[str, Any] = {column: Column(column) for column in site.schema.names}
         return self._then(Project.bind(site, list((chosen | dict(given)).items())))

@@ -28,7 +28,7 @@ _ELSEWHERE = {
     "sessionize": "session session_window",
     "process": "applyInPandas apply_in_pandas transformWithState stateful_map map_groups",
     "flat_map": "flatMap",
-    "flat_map(od.explode(column))": "explode",
+    "flat_map(od.explode(column, carry=[...]))": "explode",
     "map": "apply map_elements map_rows",
     "map_batches": "mapInArrow mapInPandas map_in_arrow mapPartitions map_partitions",
     "run(data), or stream(data)": (
@@ -53,6 +53,14 @@ SYNONYMS |= dict.fromkeys(
 SYNONYMS |= dict.fromkeys(
     ("union", "unionByName", "concat"), "pipelines of one source are united by od.union(a, b)"
 )
+
+#: What to write where other systems would have an operator behind `key_by`.
+IN_FRONT = {
+    "deduplicate": "the key is among the columns of deduplicate: pipeline.deduplicate([key, ...])",
+    "top_k": "of windows there is pipeline.top_k(k, by=..., window=...), of a key's first rows head(n)",
+    "run": "say first what is kept by key, such as key_by(...).count()",
+    "stream": "say first what is kept by key, such as key_by(...).count()",
+}
 
 
 def advice(attribute: str) -> str:

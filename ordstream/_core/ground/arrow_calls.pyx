@@ -201,8 +201,8 @@ cdef int join_text(const char* a, bint one_a, const char* b, bint one_b, const u
     """out = a with b behind it, for n views each.
 
     Parameters: `one_a`, `one_b`: there is one view for all rows. Thread safety: any worker. Ownership: the
-    bytes lie in the worker's scratch. Returns: 0; -1: no memory. Cost: a pass over the rows, and a copy of their
-    bytes.
+    bytes lie in the worker's scratch. Returns: 0; -1: no memory. Cost: a pass over the rows, and a copy of
+    their bytes.
     """
     cdef const View* x = <const View*> a
     cdef const View* y = <const View*> b
