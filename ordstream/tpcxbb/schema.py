@@ -177,7 +177,7 @@ class Sizes:
             If `scale` is below 1, where the benchmark's formulae give nonsense (use rows instead).
         """
         if not scale >= 1:
-            raise ValueError(f"scale must be 1 or more, not {scale}; ask for a number of rows to get less")
+            raise ValueError(f"scale must be 1 or more, not {scale}; a number of rows (--rows) gives less")
         if scale > LARGEST_SCALE:
             raise ValueError(f"scale must be at most {LARGEST_SCALE}, not {scale}")
         log5 = math.log(scale) / math.log(5) + 1

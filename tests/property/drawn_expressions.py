@@ -73,8 +73,10 @@ class Expressions:
     def string(self) -> str:
         """A string column as it is, or what a function of it gives."""
         column = column_text(self.pick(named(self.schema, is_string)))
-        calls = ("lower()", "upper()", "slice(1, 3)", "slice(-2)", "replace('a', 'bb')")
-        return self.pick((column, *(f"{column}.str.{call}" for call in calls)))
+        calls = ("lower()", "upper()", "slice(1, 3)", "slice(-2)", "replace('a', 'bb')", "reverse()")
+        calls += ("extract('(.)$')", "pad_start(3, '-')", "strip_chars('a')")
+        joined = f"({column} + {column_text(self.pick(named(self.schema, is_string)))})"
+        return self.pick((column, joined, f"({joined} + '-')", *(f"{column}.str.{call}" for call in calls)))
 
     def time(self, name: str) -> str:
         """A date or a timestamp as it is, or truncated."""
