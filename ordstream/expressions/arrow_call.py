@@ -8,6 +8,7 @@ GIL.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordstream.expressions import zones
 from ordstream.ground.types import is_string, storage_type
 
 
@@ -73,11 +75,14 @@ class ArrowCall:
         pyarrow.ArrowInvalid
             A value has no answer, such as a local time that a change of the clock skips.
         """
-        if pa.types.is_floating(self.takes):
-            values = values.view(self.takes)
-        elif not self.takes_text:
-            values = values.cast(storage_type(self.takes)).view(self.takes)
-        result = _function(self.function, self.options)(values)
+        if self.takes_text:
+            result = self._plain(values)
+        elif pa.types.is_floating(self.takes):
+            result = self._plain(values.view(self.takes))
+        elif pa.types.is_timestamp(self.takes) or pa.types.is_date(self.takes):
+            result = self._of_times(values)
+        else:
+            result = self._plain(values.cast(storage_type(self.takes)).view(self.takes))
         if pa.types.is_boolean(result.type):
             return result
         if result.type in (
@@ -89,6 +94,36 @@ class ArrowCall:
         if is_string(result.type):
             return result.cast(pa.large_string())
         return result.cast(storage_type(result.type)).cast(pa.int64())
+
+    def _plain(self, values: pa.Array) -> pa.Array:
+        """What Arrow has."""
+        return _function(self.function, self.options)(values)
+
+    def _of_times(self, counts: pa.Array) -> pa.Array:
+        """What Arrow has, where it knows the zone then, and its calendar goes that far."""
+        known = zones.all_known(counts, self.takes)
+        values = counts.cast(storage_type(self.takes)).view(self.takes)
+        if self.function == "floor_temporal":
+            zone = getattr(self.takes, "tz", None)
+            return self._truncated(values, known) if zone else self._floor(values)
+        if known or self.function not in ("local_timestamp", "assume_timezone"):
+            if not known and self.function in ("strftime", "cast"):
+                zones.check_written(values)
+            return self._plain(values)
+        return zones.instants(values, **dict(self.options)) if self.options else zones.readings(values)
+
+    def _truncated(self, values: pa.Array, known: bool) -> pa.Array:
+        """In a zone. Arrow refuses intervals that begin at a reading which is there twice, or never."""
+        if known:
+            with contextlib.suppress(pa.ArrowInvalid):
+                return self._floor(values)
+        return zones.truncated(values, self._floor)
+
+    def _floor(self, values: pa.Array) -> pa.Array:
+        result = self._plain(values)
+        if pc.any(pc.greater(result, values)).as_py():  # it wrapped around
+            raise pa.ArrowInvalid("the interval begins before the earliest time of the type")
+        return result
 
     def value(self, value: Any) -> Any:
         """The function of one value that is not null; a string comes and goes as bytes.

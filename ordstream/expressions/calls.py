@@ -18,10 +18,9 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.expressions.arrow_call import ArrowCall
 from ordstream.expressions.lowered import Lowered
+from ordstream.expressions.zones import TICKS
 from ordstream.ground.types import INT64_MAX, is_string
 
-#: Ticks of a second, by a type's unit.
-TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 DAY = 86_400
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _NS |= {"d": DAY * 10**9, "w": 7 * DAY * 10**9}
@@ -221,7 +220,15 @@ def _number(low: Lowered, *steps: tuple[str, int | None], type_: Any = None) -> 
     return Lowered(code, "i64", type_ or pa.int64())
 
 
+def _reading(low: Lowered) -> Lowered:
+    """A timestamp with a zone as what clocks read there; all else as it is."""
+    if not _is_local(low.arrow):
+        return low
+    return by_arrow(low, "local_timestamp", {}, low.arrow, pa.timestamp(low.arrow.unit))
+
+
 def _days(expr: Any, low: Lowered) -> Lowered:
+    low = _reading(low)
     if pat.is_time(low.arrow):
         raise SchemaError(f"{expr!r}: a time of day has no date")
     if pat.is_date32(low.arrow):
@@ -229,30 +236,24 @@ def _days(expr: Any, low: Lowered) -> Lowered:
     return _number(low, ("floordiv_i64", DAY * _second_ticks(low.arrow)))
 
 
-def _calendar(arrow: str, options: dict[str, Any], *steps: tuple[str, int | None]) -> Any:
+def _calendar(*steps: tuple[str, int | None], arrow: str = "") -> Any:
     """A part of a date: by instructions on the days since 1970 where there are some, else Arrow's."""
 
     def lowered(expr: Any, low: Lowered) -> Lowered:
         days = _days(expr, low)
-        if _is_local(low.arrow):
-            return by_arrow(low, arrow, options, low.arrow)
-        if not steps:
-            return by_arrow(days, arrow, options, pa.date32())
-        return _number(days, *steps)
+        return _number(days, *steps) if steps else by_arrow(days, arrow, {}, pa.date32())
 
     return lowered
 
 
-def _clock(arrow: str, below: int, size: int) -> Any:
+def _clock(below: int, size: int) -> Any:
     """A part of a time of day; `below`, `size`: seconds of the unit above it and of its own."""
 
     def lowered(expr: Any, low: Lowered) -> Lowered:
         if pat.is_date(low.arrow):
             raise SchemaError(f"{expr!r}: a date has no time of day, it is {low.arrow}")
-        if _is_local(low.arrow):
-            return by_arrow(low, arrow, {}, low.arrow)
         tick = _second_ticks(low.arrow)
-        return _number(low, ("mod_i64", below * tick), ("floordiv_i64", size * tick))
+        return _number(_reading(low), ("mod_i64", below * tick), ("floordiv_i64", size * tick))
 
     return lowered
 
@@ -316,8 +317,6 @@ def _epoch(expr: Any, low: Lowered) -> Lowered:
 
 def date_of(expr: Any, low: Lowered) -> Lowered:
     """The day of a timestamp, in its zone."""
-    if _is_local(low.arrow):
-        low = by_arrow(low, "local_timestamp", {}, low.arrow, pa.timestamp(low.arrow.unit))
     return Lowered(_days(expr, low).code, "i64", pa.date32())
 
 
@@ -350,6 +349,9 @@ def _strftime(expr: Any, low: Lowered) -> Lowered:
     type_ = low.arrow
     if pat.is_time(type_):
         raise SchemaError(f"{expr!r} is for timestamps and dates, got {type_}")
+    if not re.search("%[zZ]", expr.option):
+        low = _reading(low)
+        type_ = low.arrow
     if pat.is_timestamp(type_):  # Arrow's %S shows fractions of a finer unit, C's and Polars' does not
         low, type_ = _number(low, ("floordiv_i64", TICKS[type_.unit])), pa.timestamp("s", type_.tz)
     return by_arrow(low, "strftime", {"format": expr.option}, type_)
@@ -370,8 +372,7 @@ def _replace_time_zone(expr: Any, low: Lowered) -> Lowered:
         raise SchemaError(f"{expr!r} is for timestamps, got {low.arrow}")
     zone, ambiguous, non_existent = expr.option
     reading = pa.timestamp(low.arrow.unit)
-    if low.arrow.tz is not None:
-        low = by_arrow(low, "local_timestamp", {}, low.arrow, reading)
+    low = _reading(low)
     if zone is None:
         return Lowered(low.code, "i64", reading)
     options = {"timezone": zone, "ambiguous": ambiguous, "nonexistent": non_existent}
@@ -379,18 +380,16 @@ def _replace_time_zone(expr: Any, low: Lowered) -> Lowered:
 
 
 _TIMES: dict[str, Callable[[Any, Lowered], Lowered]] = {
-    "year": _calendar("year", {}, ("year_of_day", None)),
-    "month": _calendar("month", {}, ("month_of_day", None)),
-    "day": _calendar("day", {}, ("day_of_month", None)),
-    "quarter": _calendar("quarter", {}, ("month_of_day", None), ("add_i64", 2), ("floordiv_i64", 3)),
-    "iso_week": _calendar("iso_week", {}),
-    "day_of_year": _calendar("day_of_year", {}),
-    "weekday": _calendar(
-        "day_of_week", {"count_from_zero": False}, ("add_i64", 3), ("mod_i64", 7), ("add_i64", 1)
-    ),
-    "hour": _clock("hour", DAY, 3600),
-    "minute": _clock("minute", 3600, 60),
-    "second": _clock("second", 60, 1),
+    "year": _calendar(("year_of_day", None)),
+    "month": _calendar(("month_of_day", None)),
+    "day": _calendar(("day_of_month", None)),
+    "quarter": _calendar(("month_of_day", None), ("add_i64", 2), ("floordiv_i64", 3)),
+    "iso_week": _calendar(arrow="iso_week"),
+    "day_of_year": _calendar(arrow="day_of_year"),
+    "weekday": _calendar(("add_i64", 3), ("mod_i64", 7), ("add_i64", 1)),
+    "hour": _clock(DAY, 3600),
+    "minute": _clock(3600, 60),
+    "second": _clock(60, 1),
     "millisecond": _part_of_second(10**3),
     "microsecond": _part_of_second(10**6),
     "nanosecond": _part_of_second(10**9),

@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.expressions.calls import DAY, TICKS, by_arrow, date_of
+from ordstream.expressions.calls import DAY, by_arrow, date_of
 from ordstream.expressions.lowered import Lowered
+from ordstream.expressions.zones import TICKS
 from ordstream.ground.types import is_string
 
 

@@ -63,7 +63,7 @@ DATES = [
 CLOCKS = [
     (X.dt.hour(), pc.hour),
     (X.dt.minute(), pc.minute),
-    (X.dt.second(), pc.second),
+    (X.dt.second(), lambda a: pc.second(a if a.type.tz is None else pc.local_timestamp(a))),
     (X.dt.truncate("15m"), lambda a: pc.floor_temporal(a, 15, "minute")),
     (X.dt.epoch("s"), lambda a: a.cast(pa.int64())),
     (X.dt.epoch("d"), lambda a: pc.floor(pc.divide(a.cast(pa.int64()).cast(pa.float64()), 86_400))),
