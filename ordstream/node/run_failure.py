@@ -115,13 +115,14 @@ def failure(
 
 def in_words(operator: Operator, row: pa.RecordBatch, wanted: type[Exception]) -> str | None:
     """What the operator's reference says of a row that the kernel refused with a code: it names columns and
-    values. None where it takes the row, which then fails by the state (a sum that overflows).
+    values. Where it takes the row, this fails by the state, and the operator says what may have overflown.
     """
     try:
-        operator.reference().process(tuple(storage_values(column)[0] for column in row.columns))
+        values = tuple(storage_values(column)[0] for column in row.columns)
+        operator.reference().process(values)
     except Exception as error:  # of any kind: Python can't show the row, or a reference needs more than it
         return told(error) if type(error) is wanted else None
-    return None
+    return operator.overflow(values) if wanted is OverflowError else None
 
 
 def backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:

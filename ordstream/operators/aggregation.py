@@ -355,6 +355,21 @@ def arguments_of(aggregate: BoundAggregation, names: Sequence[str]) -> str:
     return ", ".join([*texts, *(str(p) for p in (aggregate.parameter,) if p is not None)])
 
 
+def overflow_of_sums(aggregates: Iterable[BoundAggregation], schema: pa.Schema, row: Row) -> str | None:
+    """Which sums a row may have taken out of range, and what to do; None: there are none."""
+    sums = [
+        (a, schema.field(a.column).type)
+        for a in aggregates
+        if a.column is not None and a.function in ("sum", "mean") and row[a.column] is not None
+    ]
+    exact = {a: type_ for a, type_ in sums if not pat.is_floating(type_)}
+    if not exact:
+        return None
+    text = f"overflow in {' or '.join(calls(schema.names, [a]) for a in exact)}: the sum does not fit into "
+    fits = {f"a decimal of {a.digits} digits" if a.digits else "int64" for a in exact}
+    return text + " or ".join(sorted(fits)) + "; cast the column to pa.float64() in front, or sum fewer rows"
+
+
 # ------------------------------------------------------------------------------------------------ meaning
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ordstream.operators.clocks import Clock
     from ordstream.operators.halves import Halves
     from ordstream.operators.row_clock import RowClock
-    from ordstream.reference.base import SerialOperator
+    from ordstream.reference.base import Row, SerialOperator
 
 Kind = Literal["SL", "PS", "SF"]
 AdaptState = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -187,6 +187,16 @@ class Operator:
     def rejections_of(self) -> str:
         """Of an operator that `takes_rejections`: the name of the one that rejects; else ""."""
         return ""
+
+    def overflow(self, row: Row) -> str | None:
+        """What a row may have taken out of range together with those before it; None: it can't be told.
+
+        Parameters
+        ----------
+        row : sequence
+            Storage values.
+        """
+        return None
 
     @property
     def kind(self) -> Kind:

@@ -21,6 +21,7 @@ from ordstream.operators.aggregation import (
     columns_of_aggregates,
     decimal_mean,
     has_unit,
+    overflow_of_sums,
     running_value,
     spread,
 )
@@ -126,6 +127,9 @@ class Rolling(Operator):
         columns = [i for a in self.aggregates for i in (a.column, a.by) if i is not None]
         types = [str(self.input.field(i).type) for i in columns]
         return {**super().state_identity(), "columns": ", ".join(types) or ", ".join(names[:0]) or "none"}
+
+    def overflow(self, row: Row) -> str | None:
+        return overflow_of_sums(self.aggregates, self.input, row)
 
     def columns_read(self) -> set[int]:
         return {*self.key, *given(self.time)} | columns_of_aggregates(self.aggregates)

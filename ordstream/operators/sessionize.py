@@ -19,6 +19,7 @@ from ordstream.operators.aggregation import (
     bound_aggregations,
     calls,
     columns_of_aggregates,
+    overflow_of_sums,
 )
 from ordstream.operators.arguments import Columns, named_columns, nonempty
 from ordstream.operators.gathered import element_of, is_apart, list_of, listed_values
@@ -125,6 +126,9 @@ class Sessionize(Operator):
     def state_identity(self) -> dict[str, str]:
         """With the columns that are collected, of which `describe` says nothing."""
         return {**super().state_identity(), "collect": self.columns_named(self.collect) or "none"}
+
+    def overflow(self, row: Row) -> str | None:
+        return overflow_of_sums(self.aggregates, self.input, row)
 
     def columns_read(self) -> set[int]:
         return {*self.key, self.time, *self.collect} | columns_of_aggregates(self.aggregates)

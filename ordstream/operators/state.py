@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
-from ordstream.operators.aggregation import BoundAggregation, arguments_of
+from ordstream.operators.aggregation import BoundAggregation, arguments_of, overflow_of_sums
 from ordstream.operators.arguments import where_text
 from ordstream.operators.gathered import is_apart
 from ordstream.operators.operator import AdaptState, Operator
+from ordstream.reference.base import Row
 
 
 def state_rows(operator: Operator, own: Iterable[pa.Field]) -> pa.Schema:
@@ -66,6 +67,9 @@ class AggregateState(Operator):
     A stored state may be that of the first ones of today's: those appended since are then empty, and cover
     the tuples from there on.
     """
+
+    def overflow(self, row: Row) -> str | None:
+        return overflow_of_sums(self._aggregates, self.input, row)
 
     def state_schema(self) -> pa.Schema | None:
         return state_rows(self, accumulator_fields(self, self._aggregates))

@@ -19,6 +19,7 @@ from ordstream.operators.aggregation import (
     bound_aggregations,
     calls,
     columns_of_aggregates,
+    overflow_of_sums,
 )
 from ordstream.operators.arguments import emission
 from ordstream.operators.clocks import Clock, clock_at, clock_text
@@ -145,6 +146,9 @@ class Window(Operator):
             a.column is not None and a.gathered(is_apart(self.input.field(a.column).type))
             for a in self.aggregates
         ]
+
+    def overflow(self, row: Row) -> str | None:
+        return overflow_of_sums(self.aggregates, self.input, row)
 
     def columns_read(self) -> set[int]:
         return {*self.key, self.time} | columns_of_aggregates(self.aggregates)

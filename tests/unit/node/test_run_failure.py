@@ -35,8 +35,39 @@ def test_a_kernels_failure_names_columns_and_values_as_run_serial_does(pipeline,
     assert (caught.value.reason, type(caught.value.__cause__)) == (expected.reason, type(expected.__cause__))
 
 
-def test_a_sum_that_overflows_by_its_state_keeps_the_kernels_text():
-    with pytest.raises(od.OperatorError, match="serial 3: a value is out of range"):
+SUMS = {
+    "least": od.min("n"),
+    "total": od.sum("n", where=od.col("n") > 0),
+    "other": od.sum("ts"),  # null in the failing row
+    "middle": od.mean("n"),
+}
+TIMED = pa.table({**{name: ROWS[name] for name in ROWS.column_names}, "at": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda p: p.scan(**SUMS),
+        lambda p: p.aggregate(**SUMS),
+        lambda p: p.window(od.tumbling(9), time="at").aggregate(**SUMS),
+        lambda p: p.window(od.hopping(9, every=3), time="at").aggregate(**SUMS),
+        lambda p: p.window(od.session(9), time="at").aggregate(**SUMS),
+        lambda p: p.window(od.rolling(9), time="at").aggregate(**SUMS),
+        lambda p: p.sessionize(time="at", timeout=9, aggregate=SUMS),
+    ],
+)
+def test_a_sum_that_overflows_by_its_state_is_told_by_name(made):
+    with pytest.raises(od.OperatorError) as caught:
+        made(od.Pipeline(TIMED.schema).key_by("user")).run(TIMED)
+    assert caught.value.serial == 3
+    assert caught.value.reason == (
+        "overflow in sum(n where (n > 0)) or mean(n): the sum does not fit into int64; cast the column to "
+        "pa.float64() in front, or sum fewer rows"
+    )
+
+
+def test_a_running_sum_that_overflows_is_told_by_name():
+    with pytest.raises(od.OperatorError, match=r"serial 3: overflow in sum\(n\): "):
         KEYED.cum_sum("n").run(ROWS)
 
 

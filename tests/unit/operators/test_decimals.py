@@ -138,7 +138,7 @@ def test_what_a_decimal_has_no_room_for_names_the_row():
         assert failed.value.reason == expected.reason
         assert expected.reason.startswith("OverflowError: ")
     summed = od.Pipeline(source).scan(total=od.sum("x"))
-    with pytest.raises(od.OperatorError, match="out of range") as failed:
+    with pytest.raises(od.OperatorError, match="overflow in sum") as failed:
         summed.run(data)
     assert failed.value.serial == run_serial(summed, data).error.serial == 2
 
@@ -285,7 +285,7 @@ def test_a_sum_of_exactly_39_digits_is_an_overflow():
         data = pa.table({"x": pa.array([Decimal(sign * one) for one in values], pa.decimal128(38, 0))})
         for made in (od.sum("x"), od.mean("x")):
             pipeline = od.Pipeline(data.schema).scan(z=made)
-            with pytest.raises(od.OperatorError, match=r"a value is out of range for its type\n") as failed:
+            with pytest.raises(od.OperatorError, match="does not fit into a decimal of 38 digits") as failed:
                 pipeline.run(data)
             assert failed.value.serial == run_serial(pipeline, data).error.serial == 2
 
@@ -509,7 +509,7 @@ def test_a_mean_whose_sum_has_over_38_digits_names_the_row():
     source = pa.schema([("x", pa.decimal128(38, 3))])
     data = pa.table([[most, most]], schema=source)
     made = od.Pipeline(source).scan(m=od.mean("x"))
-    with pytest.raises(od.OperatorError, match="out of range") as failed:
+    with pytest.raises(od.OperatorError, match="overflow in mean") as failed:
         made.run(data)
     assert failed.value.serial == run_serial(made, data).error.serial == 2
 
