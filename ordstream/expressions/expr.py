@@ -156,7 +156,10 @@ class Expr:
 
     def isin(self, values: Iterable[Any]) -> Expr:
         """True where the value is one of `values` (no nulls among them); null where the value is null."""
-        return Apply("isin", self, option=tuple(values))
+        given: Any = values
+        if isinstance(given, builtins.str | bytes) or not isinstance(given, Iterable):  # "ab": no "a", "b"
+            raise SchemaError(f"isin takes a list of values, got {given!r}: one value is {self!r} == value")
+        return Apply("isin", self, option=tuple(given))
 
     is_in = isin
 

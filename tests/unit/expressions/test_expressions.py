@@ -246,3 +246,9 @@ def test_lookup():
     assert value(col("i").lookup(np.array([0.5])), i=0) == 0.5
     with pytest.raises(od.SchemaError, match="one-dimensional"):
         col("i").lookup(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("values", ["ab", b"ab", 5, None, col("s")])
+def test_isin_takes_a_list_and_no_text_letter_by_letter(values):
+    with pytest.raises(od.SchemaError, match=r"isin takes a list of values, got .*: one value is s =="):
+        col("s").isin(values)

@@ -283,3 +283,9 @@ def test_windows_that_rows_close_give_their_values_back(kind):
             segment.push(pa.table({"k": [i % 4 for i in n], "n": list(n)}))
             held.append(segment.bytes("kept"))
     assert held[2] < held[1] + 2_000
+
+
+@pytest.mark.parametrize("q", [-0.1, 1.5, float("nan"), True, None, "0.5"])
+def test_a_quantile_is_a_number_from_0_to_1(q):
+    with pytest.raises(od.PlanError, match="q must be a number from 0 to 1, got "):
+        od.quantile("x", q)
