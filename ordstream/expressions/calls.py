@@ -123,6 +123,8 @@ def _slice(low: Lowered, offset: int, length: int | None) -> Lowered:
     if length == 0:
         return Lowered((*low.code, ("lit_i64", 0), ("chars_until",)), "view", pa.string())
     code = low.code
+    offset = max(-INT64_MAX, min(offset, INT64_MAX))  # no text is that long
+    length = None if length is None else min(length, INT64_MAX - max(offset, 0))
     if length is not None and (offset >= 0 or offset + length < 0):
         code += (("lit_i64", offset + length), ("chars_until",))
         offset = offset if offset >= 0 else -length
