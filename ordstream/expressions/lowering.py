@@ -124,7 +124,7 @@ class _Lowering:
         try:
             value = to_storage(float(value) if plain_int and vm == "f64" else value, type_, "constant")
         except (TypeError, ValueError, OverflowError) as error:
-            raise self.error(str(error)) from error
+            raise self.error(str(error).replace("column 'constant' is", "beside", 1)) from error
         return Lowered(((f"lit_{vm}", value.encode() if isinstance(value, str) else value),), vm, type_)
 
     def operands(self, expr: Apply, hint: Any = None, *, elapses: bool = False) -> list[Lowered]:

@@ -9,6 +9,7 @@ truncates, wraps or guesses.
 
 from __future__ import annotations
 
+import datetime
 import decimal
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -480,8 +481,20 @@ def _temporal(value: Any, type_: pa.DataType, column: str) -> int:
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
         raise _wrong(value, type_, column) from error
     if not exact:
-        raise ValueError(f"column {column!r} is {type_}, {value!r} can't be stored exactly")
+        why = _zone_differs(value, type_) or "can't be stored exactly"
+        raise ValueError(f"column {column!r} is {type_}, {value!r} {why}")
     return int(scalar.cast(storage_type(type_)).as_py())
+
+
+def _zone_differs(value: Any, type_: pa.DataType) -> str:
+    """What to do where a datetime has a zone and the type none, or none beside a type with one; else ""."""
+    if not isinstance(value, datetime.datetime) or not pat.is_timestamp(type_):
+        return ""
+    if value.tzinfo is None and type_.tz is not None:
+        return "has no time zone: give it one, such as tzinfo=datetime.timezone.utc"
+    if value.tzinfo is not None and type_.tz is None:
+        return "has a time zone: what its clock reads is .replace(tzinfo=None)"
+    return ""
 
 
 def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:

@@ -164,3 +164,17 @@ def test_the_time_since_a_key_s_last_event():
     assert found["since"].to_pylist() == [None, None, dt.timedelta(minutes=1), dt.timedelta(seconds=140)]
     by_diff = od.Pipeline(table.schema).key_by("user").diff("ts").run(table).table
     assert by_diff["ts_diff"].equals(found["since"])
+
+
+@pytest.mark.parametrize(
+    ("type_", "zone", "words"),
+    [
+        (pa.timestamp("s"), UTC, "beside timestamp.s., .* has a time zone: what its clock reads"),
+        (pa.timestamp("s", "UTC"), None, "beside timestamp.s, tz=UTC., .* has no time zone: give it one"),
+        (pa.date32(), None, "beside date32.day., .* can't be stored exactly"),
+    ],
+)
+def test_a_constant_of_another_kind_of_time_says_what_to_do(type_, zone, words):
+    source = od.Pipeline(pa.schema([("t", type_)]))
+    with pytest.raises(od.SchemaError, match=words):
+        source.filter(od.col("t") > dt.datetime(2020, 1, 1, tzinfo=zone))
