@@ -156,6 +156,29 @@ def runs_backwards(field: pa.Field, now: Any, before: Any, needs: str, *, keyed:
     )
 
 
+def comes_late(field: pa.Field, time: int, latest: int, slack: int) -> str:
+    """What is wrong with a row that is earlier than the latest one by more than the slack, and what to do.
+
+    Parameters
+    ----------
+    field : pyarrow.Field
+        The time column.
+    time, latest : storage values
+    slack : int
+        In the column's unit.
+    """
+    type_ = field.type
+    span = str(slack)
+    if pa.types.is_date32(type_):
+        span = f"{slack} days"
+    elif pa.types.is_timestamp(type_) or pa.types.is_date64(type_):
+        span = _shown(slack, pa.duration(getattr(type_, "unit", "ms")))
+    return (
+        f"column {field.name!r}: a late row: {_shown(time, type_)} is more than the slack, {span}, before "
+        f"{_shown(latest, type_)}; give reorder a longer slack, or late='drop', 'adjust' or 'side_output'"
+    )
+
+
 def stored(text: str, type_: pa.DataType) -> Any:
     """A storage value from what the core says of it (`earlier.pxd`): the number that the value was
     widened to, or "null".

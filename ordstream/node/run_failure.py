@@ -95,7 +95,7 @@ def failure(
             if batch is not None:
                 row = complete(shown_row(batch), position, serial)
                 if cause is None and code in CAUSES and code != EARLIER and not failed.is_python:
-                    message = in_words(failed, batch, CAUSES[code]) or message
+                    message = in_words(failed, batch, message, CAUSES[code]) or message
         if isinstance(cause, MemoryError):
             cause.add_note(f"in operator {name!r}, serial {serial}, row {row}")
             return cause
@@ -113,16 +113,16 @@ def failure(
     return error
 
 
-def in_words(operator: Operator, row: pa.RecordBatch, wanted: type[Exception]) -> str | None:
+def in_words(operator: Operator, row: pa.RecordBatch, message: str, wanted: type[Exception]) -> str | None:
     """What the operator's reference says of a row that the kernel refused with a code: it names columns and
-    values. Where it takes the row, this fails by the state, and the operator says what may have overflown.
+    values. Where it takes the row, this fails by the state, of which the operator may have more to say.
     """
     try:
         values = tuple(storage_values(column)[0] for column in row.columns)
         operator.reference().process(values)
     except Exception as error:  # of any kind: Python can't show the row, or a reference needs more than it
         return told(error) if type(error) is wanted else None
-    return operator.overflow(values) if wanted is OverflowError else None
+    return operator.fails_by_state(message, values)
 
 
 def backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:

@@ -355,15 +355,19 @@ def arguments_of(aggregate: BoundAggregation, names: Sequence[str]) -> str:
     return ", ".join([*texts, *(str(p) for p in (aggregate.parameter,) if p is not None)])
 
 
-def overflow_of_sums(aggregates: Iterable[BoundAggregation], schema: pa.Schema, row: Row) -> str | None:
-    """Which sums a row may have taken out of range, and what to do; None: there are none."""
+def overflow_of_sums(
+    message: str, aggregates: Iterable[BoundAggregation], schema: pa.Schema, row: Row
+) -> str | None:
+    """Which sums a row may have taken out of range, and what to do; None: none, or the kernel's message is
+    of something else.
+    """
     sums = [
         (a, schema.field(a.column).type)
         for a in aggregates
         if a.column is not None and a.function in ("sum", "mean") and row[a.column] is not None
     ]
     exact = {a: type_ for a, type_ in sums if not pat.is_floating(type_)}
-    if not exact:
+    if not exact or "out of range" not in message:
         return None
     text = f"overflow in {' or '.join(calls(schema.names, [a]) for a in exact)}: the sum does not fit into "
     fits = {f"a decimal of {a.digits} digits" if a.digits else "int64" for a in exact}

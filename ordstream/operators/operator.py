@@ -188,11 +188,13 @@ class Operator:
         """Of an operator that `takes_rejections`: the name of the one that rejects; else ""."""
         return ""
 
-    def overflow(self, row: Row) -> str | None:
-        """What a row may have taken out of range together with those before it; None: it can't be told.
+    def fails_by_state(self, message: str, row: Row) -> str | None:
+        """What to say of a row that fails only together with those before it; None: what the kernel says.
 
         Parameters
         ----------
+        message : str
+            The kernel's.
         row : sequence
             Storage values.
         """

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.ground.duration import Duration, shown_span, time_span
+from ordstream.ground.ordercheck import comes_late
 from ordstream.ground.types import INT64_MIN, column_index
 from ordstream.operators.clocks import Clock, ReorderedClock
 from ordstream.operators.operator import Operator, Site
@@ -109,6 +110,10 @@ class Reorder(Operator):
         marks = math.gcd(period or 0, self.left or 0) or None
         return self if marks == self.marks else self.changed(marks=marks)
 
+    def fails_by_state(self, message: str, row: Row) -> str | None:
+        latest = int(message.rpartition(" ")[2])  # "a late row: 4 is more than the slack, 3, before 8"
+        return "ValueError: " + comes_late(self.input.field(self.time), row[self.time], latest, self.slack)
+
     def describe(self) -> str:
         return f"reorder by {self.input.names[self.time]}, slack {self.slack}, late {self.late}"
 
@@ -132,7 +137,8 @@ class ReorderReference(Keyed):
         time = self.not_null(row, operator.time)
         if self.latest is not None and time < self.latest - operator.slack:
             if operator.late != "adjust":
-                raise ValueError(f"a late row: {time} is more than {operator.slack} before {self.latest}")
+                field = operator.input.field(operator.time)
+                raise ValueError(comes_late(field, time, self.latest, operator.slack))
             self.adjusted += 1
             time = self.latest - operator.slack
             row = (*row[: operator.time], time, *row[operator.time + 1 :])

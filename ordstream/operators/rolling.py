@@ -128,8 +128,8 @@ class Rolling(Operator):
         types = [str(self.input.field(i).type) for i in columns]
         return {**super().state_identity(), "columns": ", ".join(types) or ", ".join(names[:0]) or "none"}
 
-    def overflow(self, row: Row) -> str | None:
-        return overflow_of_sums(self.aggregates, self.input, row)
+    def fails_by_state(self, message: str, row: Row) -> str | None:
+        return overflow_of_sums(message, self.aggregates, self.input, row)
 
     def columns_read(self) -> set[int]:
         return {*self.key, *given(self.time)} | columns_of_aggregates(self.aggregates)

@@ -127,8 +127,8 @@ class Sessionize(Operator):
         """With the columns that are collected, of which `describe` says nothing."""
         return {**super().state_identity(), "collect": self.columns_named(self.collect) or "none"}
 
-    def overflow(self, row: Row) -> str | None:
-        return overflow_of_sums(self.aggregates, self.input, row)
+    def fails_by_state(self, message: str, row: Row) -> str | None:
+        return overflow_of_sums(message, self.aggregates, self.input, row)
 
     def columns_read(self) -> set[int]:
         return {*self.key, self.time, *self.collect} | columns_of_aggregates(self.aggregates)

@@ -68,8 +68,8 @@ class AggregateState(Operator):
     the tuples from there on.
     """
 
-    def overflow(self, row: Row) -> str | None:
-        return overflow_of_sums(self._aggregates, self.input, row)
+    def fails_by_state(self, message: str, row: Row) -> str | None:
+        return overflow_of_sums(message, self._aggregates, self.input, row)
 
     def state_schema(self) -> pa.Schema | None:
         return state_rows(self, accumulator_fields(self, self._aggregates))

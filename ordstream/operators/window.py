@@ -147,8 +147,8 @@ class Window(Operator):
             for a in self.aggregates
         ]
 
-    def overflow(self, row: Row) -> str | None:
-        return overflow_of_sums(self.aggregates, self.input, row)
+    def fails_by_state(self, message: str, row: Row) -> str | None:
+        return overflow_of_sums(message, self.aggregates, self.input, row)
 
     def columns_read(self) -> set[int]:
         return {*self.key, self.time} | columns_of_aggregates(self.aggregates)

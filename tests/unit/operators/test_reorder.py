@@ -57,6 +57,31 @@ def test_a_late_tuple_is_an_error():
         pipeline.run(rows(8, 5, 4))
 
 
+@pytest.mark.parametrize(
+    ("type_", "slack", "words"),
+    [
+        (pa.int32(), 3, "4 is more than the slack, 3, before 8; "),
+        (
+            pa.timestamp("s"),
+            "3s",
+            "1970-01-01 00:00:04 is more than the slack, 0:00:03, before 1970-01-01 00:00:08; ",
+        ),
+        (pa.date32(), "3d", "1970-01-05 is more than the slack, 3 days, before 1970-01-09; "),
+    ],
+)
+def test_a_late_tuple_is_told_in_times_as_run_serial_tells_it(type_, slack, words):
+    data = pa.table(
+        {"at": pa.array([8, 5, 4], pa.int64() if type_.bit_width == 64 else pa.int32()).view(type_)}
+    )
+    pipeline = od.Pipeline(data.schema).reorder("at", slack=slack)
+    expected = run_serial(pipeline, data).error
+    assert expected.reason.startswith(f"ValueError: column 'at': a late row: {words}give reorder a longer")
+    for workers in (0, 2):
+        with pytest.raises(od.OperatorError) as caught:
+            pipeline.run(data, workers=workers)
+        assert (caught.value.serial, caught.value.reason) == (3, expected.reason)
+
+
 def test_late_tuples_are_dropped_and_counted():
     pipeline = od.Pipeline(SCHEMA).reorder("ts", slack=3, late="drop", name="in order")
     times, _, _, found = both(pipeline, rows(8, 4, 5, 1, 9))
