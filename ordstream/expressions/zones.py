@@ -29,6 +29,8 @@ _KNOWN = (datetime.datetime(2037, 12, 30) - _EPOCH).days
 _MIN_MAX = pc.get_function("min_max")  # `pyarrow.compute.min_max` spends some microseconds more
 #: Seconds after which the calendar is the same again, weekdays too: 400 years.
 _CYCLE = 146_097 * _DAY
+#: Python's calendar ends in the year 9999.
+_LAST = (datetime.datetime(9999, 12, 1) - _EPOCH).days * _DAY
 _FIXED = re.compile(r"[+-]\d\d(:?\d\d)?")
 
 #: Years before and behind which Arrow's calendar is wrong, without a word.
@@ -159,8 +161,8 @@ def _counts(values: pa.Array) -> pa.Array:
 
 
 def _wrapped(second: int) -> int:
-    """The same second of the calendar in the first 400 years that only the rule tells of."""
-    return _KNOWN * _DAY + (second - _KNOWN * _DAY) % _CYCLE
+    """The same second of the calendar in a year that Python has: one of the last 400 behind these."""
+    return second if second < _LAST else _LAST - _CYCLE + (second - _LAST) % _CYCLE
 
 
 def _seconds(offset: datetime.timedelta | None) -> int:
