@@ -143,10 +143,10 @@ class Stream(Reader):
         self._plan = plan = self._physical.plan
         self.schema = plan.output
         if settings.tags:
-            names_beside(self.schema.names, TAG_NAMES, "tags=True")
-            self.schema = self.schema.append(pa.field("_serial", pa.int64())).append(
-                pa.field("_index", pa.int64())
-            )
+            if not settings.steps:  # a fragment takes tags by their place: no user sees them
+                names_beside(self.schema.names, TAG_NAMES, "tags=True")
+            for name in TAG_NAMES:
+                self.schema = self.schema.append(pa.field(name, pa.int64()))
         self._source_schema = core_arrow.core_schema(plan.source)
         # it gives tuples when they come, not when they are asked for
         self._overloads = data.live if isinstance(data, MergedSources) else source.is_live(data)

@@ -145,6 +145,17 @@ def test_what_is_shed_has_its_names_too(spark):
     assert kept.column(2).to_pylist() == [f"k{n % 3}" for n in kept.column(0).to_pylist()]
 
 
+@pytest.mark.parametrize("order", ["total", "by_key"])
+def test_the_output_of_a_sink_is_read_as_it_is_called(spark, order):
+    """Its columns have the names of a tag's, which nobody asks for here."""
+    table = pa.table({"_serial": list(range(60)), "_index": [n % 3 for n in range(60)], "v": [7] * 60})
+    counted = od.Pipeline(table.schema).key_by("_index").scan(s=od.sum("v")).key_by("s").scan(n=od.count())
+    frame = spark.createDataFrame(rows_of(table), table.schema.names).repartition(3)
+    found = rows_of(apply(counted, frame, order_by="_serial", nodes=2, order=order).toArrow())
+    expected = [tuple(row) for row in run_serial(counted, table).rows]
+    assert (found if order == "total" else sorted(found)) == expected
+
+
 @pytest.mark.parametrize("name", ["_partition", "_serial", "_index"])
 def test_columns_that_are_added_take_no_name_of_the_user_s(spark, name):
     schema = pa.schema([("k", pa.string()), (name, pa.int64())])

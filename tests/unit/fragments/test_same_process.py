@@ -37,6 +37,18 @@ def test_nodes_behind_a_failure_come_to_their_end(channel_bytes, block_rows, see
         )
 
 
+@pytest.mark.parametrize("how", [{"processes": 2}, {"processes": 2, "workers": 1}])
+def test_columns_may_be_called_as_tags_are(how):
+    """At the source, in the middle, at the end: tags go between nodes by their place."""
+    table = pa.table({"_serial": list(range(60)), "_index": [n % 3 for n in range(60)]})
+    summed = od.Pipeline(table.schema).key_by("_index").scan(n=od.sum("_serial"))
+    for pipeline in (summed, summed.key_by("n").count("m"), summed.key_by("n").aggregate(_index=od.count())):
+        found = pipeline.run(table, **how).table.to_pylist()
+        assert [tuple(row.values()) for row in found] == [
+            tuple(row) for row in od.testing.run_serial(pipeline, table).rows
+        ]
+
+
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_markers_need_no_credit_and_the_state_leaves_with_its_key(nodes, tmp_path):
     """A marker behind every tuple, and channels that hold next to nothing."""
