@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from ordstream._core.state.key_groups import GROUPS, KEY_HASH_VERSION
-from ordstream.errors import CheckpointError, told
+from ordstream.errors import CheckpointError, PlanError, told
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.spark.streaming.epoch_manifest import FOLDERS, STATE, WAITING, EpochManifest
 
@@ -31,13 +31,34 @@ KEPT = 2
 
 _MANIFEST = re.compile(r"(\d{12})\.json")
 _UNDER_WAY = re.compile(r"\.(\d{12})-.*\.tmp")
-_FILE_URI = re.compile(r"\Afile:(?://)?(?=/)")
+_FILE_URI = re.compile(r"\Afile:(?://)?(?=/(?!/))")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # s3://bucket/a, dbfs:/a; file://a/b is one on host a
+_SLASHES = re.compile(r"\A//+")  # two in front are a host's name to Spark
 _FILE = re.compile(r"(\d{12})-.*")
 
 
 def folder_of(checkpoint: str | os.PathLike[str]) -> Path:
-    """The absolute path of a checkpoint, which may be written as Spark writes folders (``file:/a``)."""
-    return Path(_FILE_URI.sub("", os.fspath(checkpoint))).absolute()
+    """The absolute path of a checkpoint, which may be written as Spark writes folders (``file:/a``).
+
+    Raises
+    ------
+    PlanError
+        It is the address of something that is no folder of a mounted file system.
+    """
+    path = mounted(checkpoint)
+    if path is None:
+        raise PlanError(
+            f"checkpoint={os.fspath(checkpoint)!r}: it must be a folder of a file system that driver and "
+            "executors have mounted (a local disk for local Spark, NFS for a cluster); object stores are "
+            "not supported yet"
+        )
+    return path
+
+
+def mounted(folder: str | os.PathLike[str]) -> Path | None:
+    """The absolute path of a folder; None: it is the address of something that no path leads to."""
+    path = _FILE_URI.sub("", os.fspath(folder))
+    return None if _ADDRESS.match(path) else Path(_SLASHES.sub("/", path)).absolute()
 
 
 class EpochLog:

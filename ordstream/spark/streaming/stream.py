@@ -387,13 +387,7 @@ def _check_order(df: DataFrame, order: tuple[str, ...]) -> None:
 def _opened(
     pipeline: Pipeline, checkpoint: Any, order: tuple[str, ...], zone: str | None = None
 ) -> EpochLog:
-    text = os.fspath(checkpoint)
-    if "://" in text and not text.startswith("file:"):
-        raise PlanError(
-            f"checkpoint={text!r}: it must be a folder of a file system that driver and executors have "
-            "mounted (a local disk for local Spark, NFS for a cluster); object stores are not supported yet"
-        )
-    return EpochLog.begun(text, order, output_schema(pipeline), time_zone=zone)
+    return EpochLog.begun(checkpoint, order, output_schema(pipeline), time_zone=zone)
 
 
 def _check_last(log: EpochLog, pipeline: Pipeline) -> EpochManifest | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ordstream.errors import CheckpointError, PlanError, SinkError
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
+from ordstream.spark.streaming.epoch_log import mounted
 from ordstream.spark.streaming.sinks.same_columns import columns_of, difference
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, StreamInfo
 
@@ -46,12 +47,13 @@ class ParquetFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         text = os.fspath(path)
-        if not text or re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+://", text):
+        folder = mounted(text)
+        if not text or folder is None:
             raise PlanError(
                 f"ParquetFolder needs the path of a folder on the driver's machine, not {text!r}: files are "
                 "linked into it, which object stores can't; copy from there, or use read_output"
             )
-        self.folder = Path(text).absolute()
+        self.folder = folder
         self._files = Files()
         self._delivered: int | None = None
 

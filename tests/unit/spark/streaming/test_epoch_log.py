@@ -101,7 +101,16 @@ def test_what_is_no_such_stream_is_refused(tmp_path):
         begun(tmp_path / "c", schema=pa.schema([("m", pa.int64())]))
 
 
-@pytest.mark.parametrize("how", ["file:", "file://"])
+@pytest.mark.parametrize("address", ["s3://b/c", "dbfs:/c", "hdfs:/c", "file://host/c"])
+def test_an_address_is_no_folder(tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    for call in (begun, EpochLog):
+        with pytest.raises(PlanError, match="must be a folder of a file system that driver and executors"):
+            call(address)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("how", ["file:", "file://", "/"])
 def test_a_folder_may_be_written_as_spark_writes_it(tmp_path, how):
     folder = tmp_path / "file:" / "c"
     folder.mkdir(parents=True)

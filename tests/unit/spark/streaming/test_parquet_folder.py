@@ -90,9 +90,14 @@ def test_a_folder_of_something_else_is_refused(tmp_path, info):
         opened(tmp_path / "file", info)
     with pytest.raises(PlanError, match="lies in the stream's checkpoint"):
         opened(info.checkpoint / "out", info)
-    for path in ("s3://bucket/out", ""):
+    for path in ("s3://bucket/out", "dbfs:/out", "file://host/out", ""):
         with pytest.raises(PlanError, match="path of a folder"):
             ParquetFolder(path)
+
+
+@pytest.mark.parametrize("how", ["file:", "file://", "/"])
+def test_the_folder_may_be_written_as_spark_writes_it(tmp_path, how):
+    assert ParquetFolder(f"{how}{tmp_path}/out").folder == tmp_path / "out"
 
 
 def test_an_epoch_that_is_another_one_is_refused(tmp_path, epochs, info):
