@@ -6,6 +6,7 @@ import datetime
 import os
 import shutil
 import threading
+import traceback
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,8 @@ from ordstream.errors import CheckpointError, OrdstreamError, PlanError, SinkErr
 
 pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
+
+from ordstream.spark.streaming.failures import for_java
 
 pytestmark = pytest.mark.spark
 
@@ -185,6 +188,21 @@ def test_a_slack_that_is_no_time_is_told_by_its_name(start, slack):
         start(pipeline, changed=with_times, slack=slack)
     query = start(pipeline, changed=with_times, slack=datetime.timedelta(0))
     assert query.awaitTermination(SECONDS)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_spark_s_own_stop_reads_our_texts(spark, stopped):
+    """Its pattern for an interrupt takes stack for each character: the stream's thread died of a trace."""
+    cause = "java.lang.InterruptedException" if stopped else "java.lang.IllegalStateException: no"
+    java = "\n".join(f"\tat org.apache.spark.Step{n}.run(Step{n}.scala)" for n in range(400))
+    called = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.x."
+    error = RuntimeError(f"{called}\n: {cause}\n{java}")
+    text = "".join(traceback.format_exception(for_java(error)))
+    assert cause in text
+    assert "Step399" in text
+    spark_s = spark._jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    raised = spark._jvm.py4j.Py4JException(text)
+    assert spark_s.isInterruptionException(raised, spark.sparkContext._jsc.sc()) is stopped
 
 
 def text_that_is_no_utf8(row):

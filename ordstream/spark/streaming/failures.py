@@ -14,6 +14,14 @@ from ordstream.errors import CheckpointError, OrdstreamError, SchemaError, Sourc
 _TOLD = re.compile(r"^ordstream\.errors\.(\w+): (.*(?:\n  .*)*)$", re.MULTILINE)
 #: Characters of a trace that go to Spark, and so into its log.
 LOGGED = 20_000
+#: Behind this Spark looks in a text for one of `_INTERRUPTIONS` once it has stopped the query, with a
+#: pattern that takes stack for each character: its thread dies of some thousands of them.
+_SOUGHT = "py4j.protocol.Py4JJavaError: An error occurred while calling"
+_INTERRUPTIONS = (
+    "java.lang.InterruptedException",
+    "java.io.InterruptedIOException",
+    "java.nio.channels.ClosedByInterruptException",
+)
 
 
 class StreamStopped(Exception):
@@ -36,6 +44,10 @@ def for_java(error: BaseException) -> Exception:
     """
     trace = "".join(traceback.format_exception(error))
     text = trace.encode("utf-8", "replace").decode()  # a lone surrogate is no UTF-8
+    found = [name for name in _INTERRUPTIONS if name in text] if _SOUGHT in text else []
+    text = text.replace(_SOUGHT, _SOUGHT.removeprefix("py4j.protocol."))
     if len(text) > LOGGED:
         text = f"{text[: LOGGED // 2]}\n...\n{text[-LOGGED // 2 :]}"
+    if found:
+        text = f"{text.rstrip()}\n{_SOUGHT} Spark: {found[0]}"
     return error if isinstance(error, Exception) and text == trace else StreamStopped(text)
