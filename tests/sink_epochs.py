@@ -70,7 +70,7 @@ def commit(checkpoint: Path, sizes: Sequence[Sequence[int]] = SIZES) -> list[Epo
         for position, size in enumerate(files):
             path = checkpoint / "output" / f"{number}-{position}-attempt.parquet"
             table = rows(at, size)
-            pq.write_table(table, path)
+            pq.write_table(table, path, write_page_checksum=True)
             named.append(OutputFile(path, size, path.stat().st_size))
             at += size
             if size:

@@ -67,6 +67,26 @@ def test_dates_before_1582_are_read_as_they_were_written(run, conf, mode):
     assert late["day"].to_pylist() == days[:2]
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_damaged_output_is_not_read(run, late):
+    """Parquet decodes most flipped bits into other values."""
+    table = pa.table({"ts": list(range(2000)), "v": [n * n % 1009 for n in range(2000)]})
+    pipeline = od.Pipeline(table.schema).scan(s=od.sum("v"))
+    checkpoint = run(pipeline, "ts long, v long", table, table, late="side_output")
+    (path, *_) = (checkpoint / ("late" if late else "output")).iterdir()
+    whole = path.read_bytes()
+    expected = od.spark.read_output(checkpoint, late=late).toArrow()
+    for at in range(100, len(whole) - 2000, len(whole) // 6):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(Exception, match=path.name):
+            od.spark.read_output(checkpoint, late=late).toArrow()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(CheckpointError, match=rf"{path.name}: .* it has [\d,]+ bytes, not [\d,]+; bring"):
+        od.spark.read_output(checkpoint, late=late)
+    path.write_bytes(whole)
+    assert od.spark.read_output(checkpoint, late=late).toArrow().equals(expected)
+
+
 def test_slack_finds_a_column_in_another_case(run):
     table = pa.table({"TS": [1, 2, 5], "user": [1, 1, 2]})
     pipeline = od.Pipeline(pa.schema([("ts", pa.int64()), ("user", pa.int64())])).key_by("user").count("n")

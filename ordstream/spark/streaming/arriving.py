@@ -8,8 +8,10 @@ come until then. So is, with and without slack, a row that comes before the last
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,8 @@ class Arrival:
         Of the pipeline, in Spark's types: what rows that are too late are put aside as.
     no_rows : bool
         Nothing has come, whatever arrives.
+    waiting_crc32 : str
+        Of the file of rows that wait, as its manifest says it.
     """
 
     ordering: tuple[str, ...]
@@ -74,6 +78,7 @@ class Arrival:
     names: Mapping[str, str] = field(default_factory=dict)
     source: pa.Schema = field(default_factory=lambda: pa.schema([]))
     no_rows: bool = False
+    waiting_crc32: str = ""
 
 
 class Arriving(Iterator[pa.RecordBatch]):
@@ -247,9 +252,15 @@ def as_in_source(arrival: Arrival, rows: pa.RecordBatch) -> pa.RecordBatch:
 def _waited(arrival: Arrival, schema: pa.Schema | None) -> list[pa.RecordBatch]:
     """The rows that wait, with the columns of new rows, or of `names`, where there are none."""
     try:
-        table: pa.Table = pq.ParquetFile(arrival.waiting).read()
+        data = Path(str(arrival.waiting)).read_bytes()
+        if f"{zlib.crc32(data):08x}" != arrival.waiting_crc32:
+            raise OSError("the file is damaged: its checksum does not match")
+        table: pa.Table = pq.ParquetFile(pa.BufferReader(data)).read()
     except (OSError, pa.ArrowException) as error:
-        raise SourceError(f"{arrival.waiting}: rows that wait can't be read: {error}") from error
+        raise SourceError(
+            f"{arrival.waiting}: rows that wait can't be read: {error}. Bring the file back from a copy, or "
+            "go back by an epoch (od.spark.rewind)"
+        ) from error
     kept = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     of_job = arrival.names if kept else {}  # an older release did not write the names
     names = table.schema.names

@@ -114,7 +114,9 @@ class TableFile:
         self._schema = pa.schema(kept, schema.metadata)
         self._summed = _Summed(files.files, files.files.create(path))
         try:
-            self._writer = pq.ParquetWriter(pa.PythonFile(self._summed, "w"), self._schema)
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._summed, "w"), self._schema, write_page_checksum=True
+            )
         except BaseException:  # its first bytes found no room
             self._summed.file.close()
             raise

@@ -245,9 +245,7 @@ class EpochRunner:
 
     def _arrival(self, before: EpochManifest | None, end: str) -> Arrival:
         said = {"last": None, "latest": None} if before is None else before.ingress
-        waiting = None
-        if before is not None and before.waiting:
-            waiting = str(self.log.folder / WAITING / before.waiting[0]["file"])
+        waiting = before.waiting[0] if before is not None and before.waiting else None
         return Arrival(
             self.ordering,
             self.log.order_by,
@@ -255,7 +253,7 @@ class EpochRunner:
             self.slack,
             said["last"],
             said["latest"],
-            waiting,
+            None if waiting is None else str(self.log.folder / WAITING / waiting["file"]),
             end == FINISH,
             {carried_name(number): name for number, name in enumerate(self.pipeline.source_schema.names)}
             | {
@@ -264,6 +262,7 @@ class EpochRunner:
                 if job[0] == "o"
             },
             to_arrow_schema(spark_schema(self.pipeline.source_schema), timezone="UTC"),
+            waiting_crc32="" if waiting is None else waiting["crc32"],
         )
 
     # ------------------------------------------------------------------------------------------ the job

@@ -58,14 +58,20 @@ def read_output(
         raise PlanError("late rows have no tags: they never got serials; leave tags= out")
     session, log = _session(spark), EpochLog(checkpoint)
     folder = LATE if late else OUTPUT
-    files = [
-        log.folder / folder / one["file"]
+    sizes = {
+        log.folder / folder / one["file"]: one["bytes"]
         for manifest in log.all()
         for one in (manifest.late_output if late else manifest.output)
-    ]
-    for path in files:
+    }
+    files = list(sizes)
+    for path, size in sizes.items():
         if not path.exists():
             raise CheckpointError(f"{path}: a committed file is missing: the output would have a gap")
+        if (found := path.stat().st_size) != size:
+            raise CheckpointError(
+                f"{path}: a committed file is damaged: it has {found:,} bytes, not {size:,}; bring it back "
+                "from a copy"
+            )
     paths = [_GLOB.sub(r"\\\g<0>", str(path)) for path in files]
     if late:
         if not paths:
@@ -146,7 +152,8 @@ def _together(schemas: list[pa.Schema]) -> list[str]:
 
 def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:
     """What reads files of a stream, which Arrow wrote: their dates are those of the proleptic calendar,
-    whatever the session takes files without a word of it for.
+    whatever the session takes files without a word of it for. Their pages have checksums: a flipped bit
+    would give other values, and no error.
 
     Raises
     ------
@@ -163,7 +170,7 @@ def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:
                 "before what is done with the rows"
             )
     modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
-    return session.read.options(**modes)
+    return session.read.options(**modes, **{"parquet.page.verify-checksum.enabled": "true"})
 
 
 #: What Spark takes for a pattern where a path stands.

@@ -20,7 +20,7 @@ def batches(epoch: Epoch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     Raises
     ------
     CheckpointError
-        A file is missing, has another number of rows than its manifest says, or other columns.
+        A file is missing or damaged, has another number of rows than its manifest says, or other columns.
     """
     for file in epoch.files:
         found = 0
@@ -36,7 +36,7 @@ def batches(epoch: Epoch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def _of_file(file: OutputFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
-        with pq.ParquetFile(file.path) as parquet:
+        with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
             for batch in parquet.iter_batches(ROWS, columns=schema.names):
                 yield align(batch.select(schema.names), schema)
     except (OSError, KeyError, pa.ArrowException) as error:

@@ -3,6 +3,7 @@
 import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -40,9 +41,23 @@ class Batches:
             last=self.said["ingress"]["last"],
             latest=self.said["ingress"]["latest"],
             waiting=os.fspath(self.folder / "waiting" / waiting[0]["file"]) if waiting else None,
+            waiting_crc32=waiting[0]["crc32"] if waiting else "",
         )
         self.number += 1
         return found
+
+
+def test_rows_that_wait_are_those_that_were_written(tmp_path):
+    batches = Batches(tmp_path, slack=100)
+    assert batches.take([(n, 7 * n) for n in range(50)]) == []
+    path = Path(batches.arrival.waiting)
+    whole = path.read_bytes()
+    for at in range(4, len(whole), 97):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(SourceError, match="rows that wait can't be read: the file is damaged"):
+            batches.take([], flush=True)
+    path.write_bytes(whole)
+    assert batches.take([], flush=True) == [(n, 7 * n) for n in range(50)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -155,7 +170,8 @@ def test_rows_that_wait_keep_a_time_as_it_was_and_as_it_is_read(tmp_path, flush)
     first = Arriving(arrival, iter([batch]), EpochFiles(os.fspath(tmp_path), 0, "0"))
     assert list(first) == []
     (waiting,) = first.said()["waiting"]
-    arrival = replace(arrival, waiting=os.fspath(tmp_path / "waiting" / waiting["file"]), latest=40, slack=0)
+    path = os.fspath(tmp_path / "waiting" / waiting["file"])
+    arrival = replace(arrival, waiting=path, waiting_crc32=waiting["crc32"], latest=40, slack=0)
     if flush:
         arrival = replace(arrival, ordering=("c0",), flush=True, names={"c0": "ts", "c1": "n"})
     new = pa.record_batch(

@@ -48,6 +48,16 @@ def test_batch_rows_and_key(info, epochs):
     assert again == [2, 0, 2]
 
 
+def test_a_damaged_file_is_delivered_to_nobody(info, epochs):
+    """Parquet decodes most flipped bits into other values."""
+    path = epochs[2].files[-1].path
+    whole = path.read_bytes()
+    for at in range(100, len(whole) // 2, len(whole) // 12):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(CheckpointError, match=f"{path.name}: this file of committed output can't"):
+            run(info, epochs, lambda *given: None)
+
+
 def test_what_the_function_raises(info, epochs):
     def fails(batch, rows, key):
         if batch == 2:
