@@ -16,6 +16,8 @@ from ordstream.ground.types import is_binary, is_list, is_string
 NULL = "\\N"
 NAME_BYTES = 63  # PostgreSQL cuts longer names off without an error
 COLUMNS = 1600
+#: Days from 1970: of the first that PostgreSQL has, and of the first in the year 1. Microseconds of a day.
+JULIAN_0, YEAR_1, DAY = -2_440_588, -719_162, 86_400_000_000
 
 _PLAIN: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
@@ -94,7 +96,7 @@ def lines(batch: pa.RecordBatch) -> memoryview:
     Raises
     ------
     SinkError
-        A value has no counterpart: a NUL in a text, nanoseconds. Names column and tag.
+        A value has no counterpart: a NUL in a text, nanoseconds, a day out of range. Names column and tag.
     """
     if not batch.num_rows:
         return memoryview(b"")
@@ -155,9 +157,36 @@ def _plain(column: pa.Array) -> pa.Array:
     elif pat.is_timestamp(type_):
         # the instant, whatever the zone that the type names
         column = _micro(column, pa.timestamp("us", "UTC" if type_.tz else None))
-    elif pat.is_time(type_):
+    if pat.is_date32(column.type) or pat.is_timestamp(column.type):
+        return _dated(column)
+    if pat.is_time(type_):
         column = _micro(column, pa.time64("us"))
     return column.cast(pa.large_string())
+
+
+def _dated(column: pa.Array) -> pa.Array:
+    """Days and instants. PostgreSQL has no year 0 and no sign, but years before Christ."""
+    is_day = pat.is_date32(column.type)
+    counts = column.cast(pa.int32()).cast(pa.int64()) if is_day else column.cast(pa.int64())
+    unit = 1 if is_day else DAY
+    text = column.cast(pa.large_string())
+    # Arrow writes "<value out of range: ...>"
+    outside = pc.or_(pc.less(counts, JULIAN_0 * unit), pc.starts_with(text, "<"))
+    if (row := pc.index(outside, True).as_py()) >= 0:
+        raise _NoCounterpart(
+            row, "PostgreSQL's days begin in November 4714 BC, and no year behind 32767 is written here"
+        )
+    early = pc.fill_null(pc.less(counts, YEAR_1 * unit), False)
+    if not pc.any(early).as_py():
+        return text
+    counted_back = map(_before_christ, text.filter(early).to_pylist())
+    return pc.replace_with_mask(text, early, pa.array(counted_back, pa.large_string()))
+
+
+def _before_christ(text: str) -> str:
+    """ "-0043-03-15" -> "0044-03-15 BC"."""
+    at = text.index("-", 1)
+    return f"{1 - int(text[:at]):04d}{text[at:]} BC"
 
 
 def _constant(text: str | None) -> pa.Scalar:

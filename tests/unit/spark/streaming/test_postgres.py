@@ -140,6 +140,30 @@ def test_every_type_there_and_back(opened, tmp_path, ask, table):
     assert opened(StreamInfo("types", tmp_path, given.schema)).delivered() == 0
 
 
+def test_days_before_christ(opened, tmp_path, ask, table):
+    """By the days and microseconds since 1970, as both count them."""
+    first, year_1, last = -2_440_588, -719_162, 11_248_737
+    days = [first, first + 1, year_1 - 366, year_1 - 1, year_1, last, *range(first, last, 100_003), None]
+    at = [None if day is None else day * 86_400_000_000 + number for number, day in enumerate(days)]
+    columns = {
+        "day": pa.array(days, pa.date32()),
+        "at": pa.array(at, pa.timestamp("us")),
+        "then": pa.array(at, pa.timestamp("us", "Asia/Tokyo")),
+        "days": pa.array([[day, None] for day in days], pa.list_(pa.date32())),
+    }
+    schema = pa.schema([*((name, column.type) for name, column in columns.items()), *TAGS])
+    tags = [range(1, len(days) + 1), [0] * len(days)]
+    pq.write_table(pa.table([*columns.values(), *tags], schema=schema), tmp_path / "days.parquet")
+    sink = opened(StreamInfo("days", tmp_path, schema))
+    sink.deliver(Epoch(0, [OutputFile(tmp_path / "days.parquet", len(days), 1)], OrderTag(len(days), 0)))
+    micros = "(extract(epoch from {}) * 1000000)::numeric(30)::bigint"
+    found = ask(
+        f"""SELECT day - date '1970-01-01', {micros.format('"at"')}, {micros.format('"then"')},
+        days[1] - date '1970-01-01', days[2] FROM "{table}" ORDER BY _serial"""
+    )
+    assert found == [(day, one, one, day, None) for day, one in zip(days, at, strict=True)]
+
+
 @pytest.mark.parametrize(
     "type_",
     [
@@ -170,7 +194,10 @@ def test_what_a_table_has_no_column_for_is_refused_before_a_row_comes(type_):
         ),
         (pa.timestamp("ns"), 1, "column 'v', serial 2, output 5: PostgreSQL keeps microseconds"),
         (pa.list_(pa.time64("ns")), [1], "column 'v', serial 2, output 5: PostgreSQL keeps microseconds"),
-        (pa.timestamp("s"), 2**40, "timestamp out of range|out of range"),
+        (pa.timestamp("s"), 2**40, "column 'v', serial 2, output 5: .* no year behind 32767 is written"),
+        (pa.date32(), 12_000_000, "column 'v', serial 2, output 5: .* no year behind 32767 is written"),
+        (pa.date32(), -2_440_589, "serial 2, output 5: PostgreSQL's days begin in November 4714 BC"),
+        (pa.timestamp("us", "UTC"), -(2**63) + 1, "serial 2, output 5: PostgreSQL's days begin in"),
         (
             pa.list_(pa.string()),
             ["a", "b\0"],
