@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ordstream as od
-from ordstream.errors import CheckpointError, SchemaError
+from ordstream.errors import CheckpointError, PlanError, SchemaError
 
 pytest.importorskip("pyspark")
 from ordstream.spark.streaming import stream
@@ -68,8 +68,8 @@ def test_dates_before_1582_are_read_as_they_were_written(run, conf, mode):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_damaged_output_is_not_read(run, late):
-    """Parquet decodes most flipped bits into other values."""
+def test_damaged_output_is_not_read(run, conf, late):
+    """Parquet decodes most flipped bits into other values, and a session may leave out whole files."""
     table = pa.table({"ts": list(range(2000)), "v": [n * n % 1009 for n in range(2000)]})
     pipeline = od.Pipeline(table.schema).scan(s=od.sum("v"))
     checkpoint = run(pipeline, "ts long, v long", table, table, late="side_output")
@@ -78,6 +78,7 @@ def test_damaged_output_is_not_read(run, late):
     expected = od.spark.read_output(checkpoint, late=late).toArrow()
     for at in range(100, len(whole) - 2000, len(whole) // 6):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        conf("spark.sql.files.ignoreCorruptFiles", "true" if at > 2000 else "false")
         with pytest.raises(Exception, match=path.name):
             od.spark.read_output(checkpoint, late=late).toArrow()
     path.write_bytes(whole[:-1])
@@ -85,6 +86,29 @@ def test_damaged_output_is_not_read(run, late):
         od.spark.read_output(checkpoint, late=late)
     path.write_bytes(whole)
     assert od.spark.read_output(checkpoint, late=late).toArrow().equals(expected)
+
+
+def test_a_stream_that_runs_is_not_taken_back(run, spark, tmp_path):
+    table = pa.table({"ts": [1, 2, 3], "user": [1, 1, 2]})
+    pipeline = od.Pipeline(table.schema).key_by("user").count("n")
+    checkpoint = run(pipeline, "ts long, user long", table, table, late="drop")
+    frame = spark.readStream.schema("ts long, user long").parquet(str(tmp_path / "in"))
+    query = od.spark.stream(pipeline, frame, order_by="ts", checkpoint=checkpoint)
+    try:
+        with pytest.raises(PlanError, match="still runs: stop it"):
+            od.spark.rewind(checkpoint)
+    finally:
+        query.stop()
+    assert od.spark.rewind(checkpoint) == 0
+
+
+def test_a_stream_that_was_finished_says_where_its_state_is(run):
+    table = pa.table({"ts": [1, 2, 3], "user": [1, 1, 2]})
+    checkpoint = run(od.Pipeline(table.schema).key_by("user").count("n"), "ts long, user long", table)
+    od.spark.finish(checkpoint)
+    with pytest.raises(PlanError, match=r"was finished at epoch 1, .*: state\(\.\.\., epoch=0\)"):
+        od.spark.state(checkpoint, "count_1")
+    assert od.spark.state(checkpoint, "count_1", epoch=0).count() == 2
 
 
 def test_slack_finds_a_column_in_another_case(run):

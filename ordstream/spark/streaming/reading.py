@@ -105,7 +105,7 @@ def state(
     Raises
     ------
     PlanError
-        There is no such operator with a state.
+        There is no such operator with a state, or the stream is finished.
     CheckpointError
         Nothing was committed, or the state is damaged or gone.
     """
@@ -113,6 +113,11 @@ def state(
     manifest = log.last() if epoch is None else log.read(epoch)
     if manifest is None:
         raise CheckpointError(f"{log.folder}: no epoch was committed yet")
+    if manifest.finished and not manifest.states:
+        raise PlanError(
+            f"the stream was finished at epoch {manifest.number}, which ended its states; those in front of "
+            f"it may still be there: state(..., epoch={manifest.number - 1})"
+        )
     if operator not in manifest.states:
         there = ", ".join(map(repr, manifest.states)) or "none"
         raise PlanError(
@@ -153,7 +158,7 @@ def _together(schemas: list[pa.Schema]) -> list[str]:
 def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:
     """What reads files of a stream, which Arrow wrote: their dates are those of the proleptic calendar,
     whatever the session takes files without a word of it for. Their pages have checksums: a flipped bit
-    would give other values, and no error.
+    would give other values, and no error. A session that leaves out damaged files would read a gap.
 
     Raises
     ------
@@ -170,7 +175,8 @@ def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:
                 "before what is done with the rows"
             )
     modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
-    return session.read.options(**modes, **{"parquet.page.verify-checksum.enabled": "true"})
+    whole = {"ignoreCorruptFiles": False, "ignoreMissingFiles": False}
+    return session.read.options(**modes, **whole, **{"parquet.page.verify-checksum.enabled": True})
 
 
 #: What Spark takes for a pattern where a path stands.

@@ -7,6 +7,7 @@ planned for the first batch behind the epoch stays: it runs again over the same 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from ordstream.errors import CheckpointError, PlanError
@@ -43,11 +44,14 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     Raises
     ------
     PlanError
-        There is no such epoch.
+        There is no such epoch, or a query of this process still runs.
     CheckpointError
         Its state is gone, or a file can't be removed.
     """
     log = EpochLog(checkpoint)
+    streams = sys.modules.get("ordstream.spark.streaming.stream")  # not loaded: this process runs none
+    if streams is not None and streams.is_running(log.folder):
+        raise PlanError(f"the stream of {log.folder} still runs: stop it (query.stop()), then rewind it")
     numbers = log.numbers()
     newest = numbers[-1] if numbers else -1
     target = newest - 1 if to is None else to

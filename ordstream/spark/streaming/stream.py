@@ -251,7 +251,7 @@ def finish(
     path = folder_of(checkpoint)
     given: dict[str, Any] = {"nodes": nodes, "workers": workers, "grouping": "hash", "options": options}
     known = _started.get(path)
-    if known is not None and known[1]["query"] is not None and known[1]["query"].isActive:
+    if is_running(path):
         raise PlanError(f"the stream of {path} still runs: stop it (query.stop()), then finish it")
     if pipeline is None:
         if known is None:
@@ -297,6 +297,15 @@ def finish(
         log.collect(number)
     finally:
         delivery.close()
+
+
+def is_running(path: Path) -> bool:
+    """Whether a query of this process has the stream."""
+    query = _started[path][1]["query"] if path in _started else None
+    try:
+        return query is not None and query.isActive
+    except Exception:  # Java is gone, and the query with it
+        return False
 
 
 # ------------------------------------------------------------------------------------------ arguments
