@@ -26,7 +26,10 @@ P = od.Pipeline(
             r"got \(x \* 2\); compute it first: \.with_columns",
         ),
         (lambda: P.key_by("k").aggregate(n=od.sum("b")), r"od\.count\(where=od\.col\('b'\)\)"),
-        (lambda: P.key_by("k").cum_mean("d"), r"with_columns\(ticks=od\.col\('d'\)\.cast\(int\)\)"),
+        (
+            lambda: P.key_by("k").scan(a=od.var("d")),
+            r"with_columns\(as_number=od\.col\('d'\)\.cast\(pa\.int64",
+        ),
         (lambda: P.key_by("k").deduplicate("x"), r"pipeline\.deduplicate\(\[key, \.\.\.\]\)"),
         (lambda: P.key_by("k").top_k(3, by="x"), r"top_k\(k, by=\.\.\., window=\.\.\.\)"),
         (lambda: P.key_by("k").run(None), r"such as key_by\(\.\.\.\)\.count\(\)"),

@@ -176,7 +176,6 @@ SCHEMA_MISTAKES = {
     "time is a float": (lambda p: p.key_by("user").sessionize("price", 1), "time column 'price'"),
     "collect a number": (lambda p: p.key_by("user").sessionize("ts", 1, 5), "column names are needed"),
     "alias of a number": (lambda p: p.select(col("user").alias(3)), "alias: a name must be"),
-    "collect a list": (lambda p: p.key_by("user").sessionize("ts", 1, ["tags"]), "list column 'tags'"),
     "start twice": (lambda p: p.key_by("user").sessionize("ts", 1, {"start": "item"}), "duplicate.*'start'"),
     "top_k by strings": (lambda p: p.top_k(1, by="page"), "'page' must be a number"),
     "state with a list of lists": (
