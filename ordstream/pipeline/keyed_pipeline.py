@@ -13,6 +13,7 @@ from ordstream.expressions.expr import Expr
 from ordstream.ground.duration import Duration
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import MOST_BUCKETS, Columns, flat, key_columns, positive_int
+from ordstream.operators.best_rows import BestRows
 from ordstream.operators.error_policy import OnError
 from ordstream.operators.operator import Operator
 from ordstream.operators.pair_up import PairUp
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 #: Operators that may follow `key_by`.
 KEYED = (
     "sessionize, count, scan, aggregate, lag, lead, diff, head, tail, cum_sum (_count, _min, _max, _mean), "
-    "forward_fill, pair_up, preceding, top_values, regression, assert_ordered, window or process"
+    "forward_fill, pair_up, preceding, top_k, top_values, regression, assert_ordered, window or process"
 )
 
 
@@ -168,6 +169,40 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
         return self._then(
             Preceding.bind(site, n, columns, carry=carry, time=time, within=within, when=when, where=where)
         )
+
+    def top_k(
+        self,
+        k: int,
+        by: str,
+        *,
+        descending: bool = True,
+        emit: Literal["updates", "final"] = "final",
+        rank: str | None = None,
+        name: str | None = None,
+        on_error: OnError = "fail",
+    ) -> Pipeline:
+        """The `k` tuples of each key with the largest `by`, best first; of equal ones those that came first.
+
+        The state of a key is these tuples. Output: input columns, then the rank (from 1) where it is asked
+        for. The lists are emitted at the end of the stream, by ascending key.
+
+        `Pipeline.top_k` ranks the latest tuple of each of its keys; here every tuple counts.
+
+        Parameters
+        ----------
+        k : int
+            1 to 1,048,576.
+        by : str
+            A number, date or time, no key column. Null is an error at that row; NaN comes last.
+        descending : bool
+            False: those with the smallest `by`, smallest first.
+        emit : "updates" or "final"
+            "updates": also an output for each tuple that is among the `k` best of its key when it comes.
+        rank : str, optional
+            Name of the output column; default: "rank" with emit="updates", none with "final".
+        """
+        site = self._site("top_k", name, on_error)
+        return self._then(BestRows.bind(site, k, by, descending=descending, emit=emit, rank=rank))
 
     def top_values(
         self,

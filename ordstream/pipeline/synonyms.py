@@ -57,7 +57,6 @@ SYNONYMS |= dict.fromkeys(
 #: What to write where other systems would have an operator behind `key_by`.
 IN_FRONT = {
     "deduplicate": "the key is among the columns of deduplicate: pipeline.deduplicate([key, ...])",
-    "top_k": "of windows there is pipeline.top_k(k, by=..., window=...), of a key's first rows head(n)",
     "run": "say first what is kept by key, such as key_by(...).count()",
     "stream": "say first what is kept by key, such as key_by(...).count()",
 }

@@ -87,6 +87,8 @@ OPERATORS: dict[str, Made] = {
     "within": lambda p: p.deduplicate("k", within=2, time="ts"),
     "last within": lambda p: p.deduplicate("k", keep="last", within=2, time="ts"),
     "tail": lambda p: p.key_by("k").tail(2),
+    "best": lambda p: p.key_by("k").top_k(2, by="ts", emit="updates"),
+    "best of all": lambda p: p.key_by("k").top_k(9, by="ts"),
     "reorder": lambda p: p.reorder("ts", slack=2),
     "window": lambda p: p.key_by("k").window(od.rolling(3), time="ts").aggregate(n=od.count()),
     "branch": lambda p: od.union(*p.branch(C("k") == 1)),

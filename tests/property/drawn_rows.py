@@ -78,6 +78,15 @@ class RowOperators:
         key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
         self.add(f"{key}.{self.pick(('head', 'head', 'tail'))}({self.pick((1, 2, 7))}{self.policy()})")
 
+    def best(self) -> None:
+        """The best rows of a key."""
+        key, numbers = self.key(), named(self.schema, is_fixed_number)
+        able = [name for name in numbers if name not in self.pipeline_key(key)] if key else []
+        options = self.pick(("", ", emit='updates'", ", rank='rank_'", ", emit='updates', rank='rank_'"))
+        if able and not {"rank", "rank_"} & set(self.schema.names):
+            by, turned = self.pick(able), self.pick(("", ", descending=False"))
+            self.add(f"{key}.top_k({self.pick((1, 2, 3, 9))}, {by!r}{turned}{options}{self.policy()})")
+
     def deduplicate(self) -> None:
         able = named(self.schema, comparable)
         times = named(self.schema, can_be_time)

@@ -435,7 +435,7 @@ def still_ascending(stage: Any, clocks: frozenset[str]) -> frozenset[str]:
         return frozenset(passed)
     if stage.op == "count" and stage.window is not None:
         return frozenset(passed | ({"window"} if before[stage.time] in clocks else set()))
-    if stage.op == "top_k" and stage.window is not None:
+    if stage.op == "top_k" and getattr(stage, "window", None) is not None:
         return frozenset({before[stage.window]} & clocks)
     return frozenset()
 
@@ -470,6 +470,7 @@ BUILTIN += (
     "lag",
     "lead",
     "ends",
+    "best",
     "deduplicate",
     "running",
     "checked",

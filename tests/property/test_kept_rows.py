@@ -1,4 +1,4 @@
-"""lag, lead, head, tail, deduplicate: values, order, and their state on the move."""
+"""lag, lead, head, tail, top_k of a key, deduplicate: values, order, and their state on the move."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ limits = pytest.importorskip("ordstream._core.ground.kept_batches", reason="the 
 LARGE = large(max_examples=8)
 #: Bytes of batches that states may refer to, and rows of one: as it is, any row of any batch, few of them.
 LIMITS = ((-1, 0), (1 << 20, 1), (200, 1), (1, 1))
-WORDS = ("lag", "lead", "ends", "deduplicate", "running", "checked", "filter", "select")
+WORDS = ("lag", "lead", "ends", "best", "deduplicate", "running", "checked", "filter", "select")
 
 
 @contextlib.contextmanager
@@ -61,11 +61,17 @@ def keeping(draw: Any, built: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
     keyed = built.key_by(*key) if key else built
     at = len(built.plan.operators)
     column, n = draw(st.sampled_from(SCHEMA.names)), draw(st.integers(1, 3))
-    kind = draw(st.sampled_from(("lag", "lead", "head", "tail", "first", "last")))
+    able = [name for name in ("y", "x", "f", "u", "d", "t") if key and name not in key]
+    kinds = ("lag", "lead", "head", "tail", "first", "last", *(("best",) if able else ()))
+    kind = draw(st.sampled_from(kinds))
     if kind in ("lag", "lead"):
         return getattr(keyed, kind)({f"{kind}{at}": column, f"s{at}": "s"}, n, name="kept")
     if kind in ("head", "tail"):
         return getattr(keyed, kind)(n, name="kept")
+    if kind == "best":
+        emit, rank = draw(st.sampled_from(("updates", "final"))), draw(st.sampled_from((None, "place")))
+        way = {"descending": draw(st.booleans()), "emit": emit, "rank": rank}
+        return keyed.top_k(n, draw(st.sampled_from(able)), **way, on_error="skip", name="kept")
     span = draw(st.sampled_from([None, 0, 2]))
     time = None if span is None else "y"
     kept = built.deduplicate(key or ("i",), span, keep=kind, time=time, on_error="skip", name="kept")

@@ -31,7 +31,6 @@ P = od.Pipeline(
             r"with_columns\(as_number=od\.col\('d'\)\.cast\(pa\.int64",
         ),
         (lambda: P.key_by("k").deduplicate("x"), r"pipeline\.deduplicate\(\[key, \.\.\.\]\)"),
-        (lambda: P.key_by("k").top_k(3, by="x"), r"top_k\(k, by=\.\.\., window=\.\.\.\)"),
         (lambda: P.key_by("k").run(None), r"such as key_by\(\.\.\.\)\.count\(\)"),
         (lambda: P.key_by("k").filter(X > 0), "other operators come before key_by"),
         (lambda: P.explode("tags"), r"od\.explode\(column, carry=\[\.\.\.\]\)"),
