@@ -347,6 +347,12 @@ JOBS: dict[str, Job] = {
     "top_values": Job(lambda p: p.key_by("k").top_values("s", 2, emit="final")),
     "regression": Job(lambda p: p.key_by("k").regression("row", "x", emit="final")),
     "top_k": Job(lambda p: p.top_k(10, by="x", key="k")),
+    "top_k (of a key)": Job(
+        lambda p: p.key_by("k").top_k(3, by="x"),
+        None,
+        "select * from rows qualify row_number() over (partition by k order by x desc, row) <= 3",
+        sort=("row",),
+    ),
     "process": Job(
         lambda p: p.key_by("k").process(_process, schema={"row": int, "n": int}, state={"n": int})
     ),
