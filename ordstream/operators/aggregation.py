@@ -11,14 +11,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr, maximum, minimum
-from ordstream.expressions.expr import Expr
+from ordstream.expressions.expr import Alias, Column, Expr
 from ordstream.ground.types import (
     COUNTED_DIGITS,
     INT64_MAX,
@@ -100,11 +100,16 @@ class Aggregation:
     function : str
         The name of the function that made it.
     column : str or None
-        None only for `count()`: every row.
+        None only for `count()`: every row. Of an expression its text, until it is a column
+        (`ordstream.operators.computed`).
     name : str or None
         Output name where it is not given as a keyword.
     where : Expr or None
         Only rows for which this is true (not false, not null) are looked at.
+    by : str or None
+        Of `arg_min` and `arg_max`, as `column`.
+    expr, by_expr : Expr or None
+        What `column` and `by` are the text of, where they are computed.
     """
 
     function: str
@@ -113,10 +118,23 @@ class Aggregation:
     where: Expr | None = field(default=None, compare=False)
     by: str | None = None
     parameter: int | float | None = None
+    expr: Expr | None = field(default=None, compare=False)
+    by_expr: Expr | None = field(default=None, compare=False)
 
     def alias(self, name: str) -> Aggregation:
         """The same aggregation under an output name (for names that can't be keywords, such as "name")."""
         return replace(self, name=name)
+
+    def _no_operand(self, *_: Any) -> NoReturn:
+        raise PlanError(
+            f"od.{self.function}(...) can't be computed with: give each aggregation a name and compute "
+            "behind them, .aggregate(total=od.sum('x'), n=od.count()).with_columns(ratio=od.col('total') / "
+            "od.col('n')); what is computed of each row goes inside, od.sum(od.col('x') * 2)"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_operand
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = _no_operand
+    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = __or__ = __ror__ = __invert__ = _no_operand
 
     def bind(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, BoundAggregation]:
         """Type of the value, and what it is in the plan.
@@ -158,7 +176,8 @@ class Aggregation:
             numeric = is_fixed_number(type_) or is_boolean(type_)
         as_float = decimals and self.function in ("var", "std")
         if not numeric or as_float:
-            text = f"{where}: {self.function}({self.column!r}) is not defined for {type_}"
+            column = repr(self.column) if self.expr is None else self.column
+            text = f"{where}: {self.function}({column}) is not defined for {type_}"
             raise SchemaError(text + self._instead(type_))
         if lengths:
             return type_, index
@@ -177,12 +196,17 @@ class Aggregation:
         """What to do where it is not defined, for its message."""
         column = f"od.col({self.column!r})"
         if self.function in ("var", "std") and pat.is_decimal(type_):
+            if self.expr is not None:
+                return ", which it would round: cast the expression, (...).cast(pa.float64())"
             return (
                 ", which it would round: give it a float64 column, "
                 f"with_columns(as_float={column}.cast(pa.float64()))"
             )
         if is_boolean(type_) and self.function == "sum":
+            column = column if self.expr is None else "..."
             return f": rows where it is true counts od.count(where={column})"
+        if (is_boolean(type_) or is_temporal(type_)) and self.expr is not None:
+            return ": cast the expression to a number, such as (...).cast(pa.int64())"
         if is_boolean(type_) or is_temporal(type_):
             return f": give it a number, such as with_columns(as_number={column}.cast(pa.int64()))"
         return ""
@@ -222,81 +246,115 @@ def bound_aggregations(
     return fields, aggregates
 
 
-def sum(column: str, *, where: Expr | None = None) -> Aggregation:
+def _of(
+    function: str,
+    column: Any,
+    where: Expr | None,
+    parameter: int | float | None = None,
+) -> Aggregation:
+    name, expr = _argument(column, function)
+    return Aggregation(function, name, where=where, parameter=parameter, expr=expr)
+
+
+def _by(function: str, column: Any, where: Expr | None, by: Any) -> Aggregation:
+    name, expr = _argument(by, f"{function}: by")
+    return replace(_of(function, column, where), by=name, by_expr=expr)
+
+
+def _argument(given: Any, where: str) -> tuple[str, Expr | None]:
+    """A column's name, or an expression's text and the expression."""
+    if isinstance(given, Alias):
+        raise SchemaError(
+            f"{where}: the expression {given!r} can't have a name in an aggregation: give it to that, "
+            f"od.{where.partition(':')[0]}(...).alias({given.name!r})"
+        )
+    if isinstance(given, Column) or not isinstance(given, Expr):
+        return column_name(given), None
+    try:
+        return repr(given), given
+    except RecursionError:
+        raise SchemaError(
+            f"{where}: an expression is nested too deeply; compute it in several columns in front"
+        ) from None
+
+
+def sum(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Sum of the non-null values so far; 0 of nothing.
 
     Integers add up as int64, and decimals exactly: a sum has ten digits more than the column, 38 at most, as
     in Spark. An overflow is an error at that row. Floats add up in order, as float64. The sum of
     durations is a duration.
-    `where`, here and in the functions below: only rows for which this expression is true.
+    `where`, here and in the functions below: only rows for which this expression is true. `column`: a name,
+    or an expression, `od.sum(od.col("price") * od.col("n"))`, which is computed of every row, also of those
+    that `where` leaves out.
     """
-    return Aggregation("sum", column_name(column), where=where)
+    return _of("sum", column, where)
 
 
-def min(column: str, *, where: Expr | None = None) -> Aggregation:
+def min(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Smallest non-null value so far; null of nothing. NaN loses against any number, False is before True,
     strings compare by their UTF-8 bytes.
     """
-    return Aggregation("min", column_name(column), where=where)
+    return _of("min", column, where)
 
 
-def max(column: str, *, where: Expr | None = None) -> Aggregation:
+def max(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Largest non-null value so far; null of nothing. See `min`."""
-    return Aggregation("max", column_name(column), where=where)
+    return _of("max", column, where)
 
 
-def count(column: str | None = None, *, where: Expr | None = None) -> Aggregation:
+def count(column: str | Expr | None = None, *, where: Expr | None = None) -> Aggregation:
     """Number of rows so far, or of non-null values of a column."""
-    return Aggregation("count", None if column is None else column_name(column), where=where)
+    return Aggregation("count", None, where=where) if column is None else _of("count", column, where)
 
 
-def first(column: str, *, where: Expr | None = None) -> Aggregation:
+def first(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """First non-null value, of any type; null of nothing."""
-    return Aggregation("first", column_name(column), where=where)
+    return _of("first", column, where)
 
 
-def last(column: str, *, where: Expr | None = None) -> Aggregation:
+def last(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Latest non-null value, of any type; null of nothing."""
-    return Aggregation("last", column_name(column), where=where)
+    return _of("last", column, where)
 
 
-def mean(column: str, *, where: Expr | None = None) -> Aggregation:
+def mean(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing.
 
     Of a decimal the exact mean as a decimal with four more places, half a unit rounded away from zero; with
     fewer more where the whole would have over 38 digits. Of durations the exact mean as a duration, half a
     unit rounded away from zero.
     """
-    return Aggregation("mean", column_name(column), where=where)
+    return _of("mean", column, where)
 
 
-def var(column: str, *, where: Expr | None = None) -> Aggregation:
+def var(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Sample variance (divided by n - 1) of the non-null values so far; null of fewer than two.
 
     Computed as float64 by Welford's recurrence (Technometrics 4, 1962), in the order of the rows.
     """
-    return Aggregation("var", column_name(column), where=where)
+    return _of("var", column, where)
 
 
-def std(column: str, *, where: Expr | None = None) -> Aggregation:
+def std(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Square root of `var(column)`."""
-    return Aggregation("std", column_name(column), where=where)
+    return _of("std", column, where)
 
 
-def count_distinct(column: str, *, where: Expr | None = None) -> Aggregation:
+def count_distinct(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Number of distinct non-null values, exactly; -0.0 equals 0.0, and NaN itself.
 
     Keeps each distinct value: in `scan` and `aggregate` memory grows with them.
     """
-    return Aggregation("count_distinct", column_name(column), where=where)
+    return _of("count_distinct", column, where)
 
 
-def median(column: str, *, where: Expr | None = None) -> Aggregation:
+def median(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """`quantile(column, 0.5)`."""
-    return Aggregation("median", column_name(column), where=where)
+    return _of("median", column, where)
 
 
-def quantile(column: str, q: float, *, where: Expr | None = None) -> Aggregation:
+def quantile(column: str | Expr, q: float, *, where: Expr | None = None) -> Aggregation:
     """Quantile of the non-null numbers, exactly, as float64, by linear interpolation; null of nothing.
 
     It is the value at place (n - 1)·q of the sorted values, as in NumPy, Polars ("linear") and DuckDB
@@ -311,24 +369,24 @@ def quantile(column: str, q: float, *, where: Expr | None = None) -> Aggregation
     given: Any = q
     if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= q <= 1:
         raise PlanError(f"quantile: q must be a number from 0 to 1, got {q!r}")
-    return Aggregation("quantile", column_name(column), where=where, parameter=float(q))
+    return _of("quantile", column, where, parameter=float(q))
 
 
-def collect(column: str, n: int, *, where: Expr | None = None) -> Aggregation:
+def collect(column: str | Expr, n: int, *, where: Expr | None = None) -> Aggregation:
     """List of the last `n` non-null values, oldest first; empty of none."""
-    return Aggregation("collect", column_name(column), where=where, parameter=positive_int(n, "collect: n"))
+    return _of("collect", column, where, parameter=positive_int(n, "collect: n"))
 
 
-def arg_min(column: str, by: str, *, where: Expr | None = None) -> Aggregation:
+def arg_min(column: str | Expr, by: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Value of `column` in the first row with the smallest `by`; rows where one of them is null are not
     looked at. Null of nothing. `column` is of any type, `by` of one that can be compared, as in `min`.
     """
-    return Aggregation("arg_min", column_name(column), where=where, by=column_name(by))
+    return _by("arg_min", column, where, by)
 
 
-def arg_max(column: str, by: str, *, where: Expr | None = None) -> Aggregation:
+def arg_max(column: str | Expr, by: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Value of `column` in the first row with the largest `by`. See `arg_min`."""
-    return Aggregation("arg_max", column_name(column), where=where, by=column_name(by))
+    return _by("arg_max", column, where, by)
 
 
 # ------------------------------------------------------------------------------- what operators ask

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ordstream.errors import PlanError
 from ordstream.expressions.expr import Expr
@@ -15,7 +15,7 @@ from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import MOST_BUCKETS, Columns, flat, key_columns, positive_int
 from ordstream.operators.best_rows import BestRows
 from ordstream.operators.error_policy import OnError
-from ordstream.operators.operator import Operator
+from ordstream.operators.operator import Operator, Site
 from ordstream.operators.pair_up import PairUp
 from ordstream.operators.partition import EqualRanges, Ranges
 from ordstream.operators.preceding import Preceding
@@ -93,7 +93,11 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
             session with aggregates and no lists has a state of fixed size.
         """
         site = self._site("sessionize", name, on_error)
-        return self._then(Sessionize.bind(site, time, timeout, collect, aggregate))
+
+        def bind(site: Site, _: Any, aggregations: Mapping[str, Any]) -> Operator:
+            return Sessionize.bind(site, time, timeout, collect, aggregations)
+
+        return self._aggregated(site, bind, (), aggregate or {})
 
     def pair_up(
         self,

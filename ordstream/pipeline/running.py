@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
-from ordstream.expressions.expr import Expr, col
+from ordstream.expressions.expr import Column, Expr, col
 from ordstream.ground.types import column_index, is_fixed_number, is_temporal, is_wide
 from ordstream.operators.aggregation import Aggregation, count, max, mean, min, sum
 from ordstream.operators.arguments import column_name
@@ -30,33 +30,53 @@ class RunningOperators:
     _site: Any
 
     def cum_sum(
-        self, column: str, output: str | None = None, *, name: str | None = None, on_error: OnError = "fail"
+        self,
+        column: str | Expr,
+        output: str | None = None,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
     ) -> Pipeline:
         """Each tuple with the sum of a column so far, of its key. Output: input columns, then the sum.
 
         Parameters
         ----------
-        column : str
-            A number.
+        column : str or Expr
+            A number; of an expression `output` is needed.
         output : str, optional
             Name of the output column; default: the column's with "_cum_sum".
         """
         return self._running(sum, "cum_sum", column, output, name, on_error)
 
     def cum_min(
-        self, column: str, output: str | None = None, *, name: str | None = None, on_error: OnError = "fail"
+        self,
+        column: str | Expr,
+        output: str | None = None,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
     ) -> Pipeline:
         """As `cum_sum`: the smallest value so far."""
         return self._running(min, "cum_min", column, output, name, on_error)
 
     def cum_max(
-        self, column: str, output: str | None = None, *, name: str | None = None, on_error: OnError = "fail"
+        self,
+        column: str | Expr,
+        output: str | None = None,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
     ) -> Pipeline:
         """As `cum_sum`: the largest value so far."""
         return self._running(max, "cum_max", column, output, name, on_error)
 
     def cum_mean(
-        self, column: str, output: str | None = None, *, name: str | None = None, on_error: OnError = "fail"
+        self,
+        column: str | Expr,
+        output: str | None = None,
+        *,
+        name: str | None = None,
+        on_error: OnError = "fail",
     ) -> Pipeline:
         """As `cum_sum`: the mean so far."""
         return self._running(mean, "cum_mean", column, output, name, on_error)
@@ -117,13 +137,18 @@ class RunningOperators:
         self,
         aggregation: Any,
         method: str,
-        column: str | None,
+        column: str | Expr | None,
         output: str | None,
         name: str | None,
         on_error: OnError,
     ) -> Pipeline:
         where = self._site(method, name, on_error).name
-        if aggregation is not count:
+        if isinstance(column, Expr) and not isinstance(column, Column):
+            if output is None:
+                raise SchemaError(
+                    f"{where}: the column made of {column!r} needs a name: {method}(..., 'total')"
+                )
+        elif aggregation is not count:
             column = column_name(column, where)
         made: Aggregation = aggregation() if column is None else aggregation(column)
         named = f"{column}_{method}" if output is None else output

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from ordstream.operators.aggregate import Aggregate, Scan
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.assert_ordered import AssertOrdered
+from ordstream.operators.computed import ComputedColumns
 from ordstream.operators.count import Count
 from ordstream.operators.error_policy import OnError, policy
 from ordstream.operators.forward_fill import ForwardFill
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
 
 Function = Callable[..., Any]
+BindAggregating = Callable[[Site, Sequence[Any], Mapping[str, Any]], Operator]
 
 COUNT_NAME = (
     "count(name=...) names the output column in this release, and will name the operator in the next, as "
@@ -105,9 +108,10 @@ class StatefulOperators(RunningOperators):
         Parameters
         ----------
         *named, **aggregations : Aggregation
-            `total=od.sum("x")`, or `od.sum("x").alias("name")` where the name can't be a keyword.
+            `total=od.sum("x")`, or `od.sum("x").alias("name")` where the name can't be a keyword. Of a
+            column or an expression: `od.sum(od.col("x") * 2)`.
         """
-        return self._then(Scan.bind(self._site("scan", name, on_error), named, aggregations))
+        return self._aggregated(self._site("scan", name, on_error), Scan.bind, named, aggregations)
 
     def lag(
         self,
@@ -218,7 +222,8 @@ class StatefulOperators(RunningOperators):
             "updates": an output per tuple with the values that include it, and at the end of the stream the
             final ones per key, by ascending key; "final": only these. Without any tuple there is no output.
         """
-        return self._then(Aggregate.bind(self._site("aggregate", name, on_error), named, aggregations, emit))
+        bind = partial(Aggregate.bind, emit=emit)
+        return self._aggregated(self._site("aggregate", name, on_error), bind, named, aggregations)
 
     def window(self, kind: WindowKind, *, time: str | None = None) -> Windowed:
         """Windows, for the aggregations that follow: `.window(od.tumbling("1m"), time="ts").aggregate(...)`.
@@ -237,7 +242,7 @@ class StatefulOperators(RunningOperators):
             An integer, timestamp or date column, ascending in each key (without key_by: in all tuples). Null
             is an error at that row, and so is a time before that of the row before. `od.rows` needs none.
         """
-        return Windowed(kind, time, self._site, self._then)
+        return Windowed(kind, time, self._site, self._aggregated)
 
     def process(
         self,
@@ -336,6 +341,21 @@ class StatefulOperators(RunningOperators):
             self._schema, chosen, self._key, self._partition, self._buckets, checked.on_error,
             way(self._plan), checked.rejects, checked.retries,
         )  # fmt: skip
+
+    def _aggregated(
+        self, site: Site, bind: BindAggregating, named: Sequence[Aggregation], keywords: Mapping[str, Any]
+    ) -> Pipeline:
+        """The pipeline with one more operator, which `bind` makes of its site and its aggregations. Their
+        expressions are columns in front of it, and where it shows its input, no longer behind it.
+        """
+        computed = ComputedColumns(site, named, keywords)
+        if not computed:
+            return self._then(bind(site, named, keywords))
+        front = computed.front(self._plan.free_name(f"{site.name}: computed"))
+        operator = bind(computed.behind(front), *computed.over_columns())
+        made = self._then(front)._then(operator)
+        dropped = computed.dropped(operator, made.plan.free_name(f"{site.name}: shown"))
+        return made if dropped is None else made._then(dropped)
 
     def _then(self, operator: Operator) -> Pipeline:
         """The pipeline with one more operator."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ordstream.errors import PlanError
@@ -25,7 +26,7 @@ class Windowed:
         kind: WindowKind,
         time: str | None,
         site: Callable[[str, str | None, OnError], Site],
-        then: Callable[[Operator], Pipeline],
+        aggregated: Callable[..., Pipeline],
     ) -> None:
         if not isinstance(kind, WindowKind):
             raise PlanError(
@@ -33,7 +34,7 @@ class Windowed:
                 f"od.rows(...), got {kind!r}"
             )
         self._kind, self._time = kind, time
-        self._site, self._then = site, then
+        self._site, self._aggregated = site, aggregated
 
     def aggregate(
         self,
@@ -51,7 +52,8 @@ class Windowed:
         Parameters
         ----------
         *named, **aggregations : Aggregation
-            `total=od.sum("x")`, or `od.sum("x").alias("name")` where the name can't be a keyword.
+            `total=od.sum("x")`, or `od.sum("x").alias("name")` where the name can't be a keyword. Of a
+            column or an expression: `od.sum(od.col("x") * 2)`.
         emit : "close", "updates" or "both"
             "close" (the default): a row when the window closes, at a mark of the clock by (end, key), at the
             end of the stream by key. "updates": a row per tuple with the values that include it. "both":
@@ -61,10 +63,16 @@ class Windowed:
             if emit not in (None, "updates"):
                 raise PlanError(f"{self._kind.kind} has a window per row: it takes no emit, got {emit!r}")
             site = self._site("rolling", name, on_error)
-            return self._then(Rolling.bind(site, self._kind, self._time, named, aggregations))
+            return self._aggregated(site, self._rolling, named, aggregations)
         site = self._site("window", name, on_error)
         chosen: Any = "close" if emit is None else emit
-        return self._then(Window.bind(site, self._kind, self._time, named, aggregations, chosen))
+        return self._aggregated(site, partial(self._window, emit=chosen), named, aggregations)
+
+    def _rolling(self, site: Site, named: Sequence[Any], keywords: Mapping[str, Any]) -> Operator:
+        return Rolling.bind(site, self._kind, self._time, named, keywords)
+
+    def _window(self, site: Site, named: Sequence[Any], keywords: Mapping[str, Any], emit: Any) -> Operator:
+        return Window.bind(site, self._kind, self._time, named, keywords, emit)
 
     def __repr__(self) -> str:
         return f"<Windowed {self._kind.kind}; next: aggregate>"

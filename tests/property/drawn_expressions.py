@@ -177,6 +177,15 @@ class Expressions:
         decimals = (self.decimal,) * bool(named(self.schema, pat.is_decimal128))
         return self.pick((self.integer, self.float, self.boolean, *decimals))(depth)
 
+    def aggregated(self, gathers: bool) -> list[tuple[str, str]]:
+        """(function, arguments) of aggregations of expressions; `gathers`: some keep values."""
+        whole, other, real = self.integer(1), self.integer(1), self.float(1)
+        calls = [(function, whole) for function in ("sum", "mean", "min", "max", "count", "last")]
+        calls += [(function, real) for function in ("sum", "var", "max", "first")]
+        if gathers:
+            calls += [("collect", f"{other}, 2"), ("arg_max", f"{whole}, {other}"), ("median", real)]
+        return [*calls, ("sum", other)]
+
     def column(self) -> str:
         """An expression of any kind, perhaps with a narrowing cast around it."""
         text = self.any()

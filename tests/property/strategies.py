@@ -249,8 +249,9 @@ class Chain(Windows, RowOperators, Joins):
         calls += [(function, repr(n)) for n in single for function in ("first", "last")]
         if gathers:
             calls += gathered_calls(self.schema)
-        chosen = self.draw(st.lists(st.sampled_from(calls), min_size=1, max_size=3))
         parts, expressions = [], Expressions(self.draw, self.schema)
+        calls += expressions.aggregated(gathers) if self.draw(st.integers(0, 2)) == 0 else []
+        chosen = self.draw(st.lists(st.sampled_from(calls), min_size=1, max_size=3))
         for function, column in chosen:
             name = next(n for i in range(99) if (n := f"r{i}") not in taken)
             taken.add(name)
@@ -382,8 +383,11 @@ class Chain(Windows, RowOperators, Joins):
             function = self.pick(("sum", "min", "max")) if kind == "float" else kind
             column = {"count": "", "float": floats, "min": ordered, "max": ordered}.get(kind, integers)
             given = repr(self.pick(column)) if column else ""
+            expressions = Expressions(self.draw, self.schema)
+            if kind == "sum" and self.draw(st.integers(0, 3)) == 0:
+                given = expressions.integer()
             if self.draw(st.integers(0, 3)) == 0:
-                given += f"{', ' * bool(given)}where={Expressions(self.draw, self.schema).boolean()}"
+                given += f"{', ' * bool(given)}where={expressions.boolean()}"
             calls.append(f"od.{function}({given}).alias('v{len(calls)}')")
         self.add(
             f".aggregate({', '.join(calls)}{self.policy() if self.draw(st.integers(0, 4)) == 0 else ''})"

@@ -139,6 +139,17 @@ def test_keys_that_spark_would_not_hash_alike_are_sent_by_python(spark):
     assert [tuple(row) for row in found.collect()] == [tuple(row) for row in run_serial(counts, table).rows]
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_aggregations_of_expressions(spark, files, nodes):
+    n, late, item = od.col("n") * 1.5, od.col("total") - od.col("ts"), od.col("item") + "."
+    totals = od.Pipeline(SOURCE).key_by("user").scan(total=od.sum(n), last=od.collect(item, 2))
+    pipeline = totals.key_by("item").window(od.tumbling(90), time="ts").aggregate(x=od.arg_max("user", late))
+    found = apply(pipeline, spark.read.parquet(files), order_by="ts", nodes=nodes)
+    expected = run_serial(pipeline, stream(range(ROWS)))
+    assert expected.error is None
+    assert rows_of(found.toArrow()) == rows_of(expected.table)
+
+
 def test_query_2_over_nodes_equals_one_node(spark, shared_data):
     from ordstream.tpcxbb import DataFolder, batch
     from ordstream.tpcxbb.queries import q2, q2_answer

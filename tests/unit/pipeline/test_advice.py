@@ -21,10 +21,11 @@ P = od.Pipeline(
         (lambda: P.select("k", y="xs"), r"Did you mean 'x'\?.*a text is od\.lit\('xs'\)"),
         (lambda: P.key_by("k").lag("x", "b"), "lag_1: n must be an int, got 'b'; .* given as a list"),
         (lambda: P.key_by("k").lead("x", X), "lead_1: n must be an int, got x; .* given as a list"),
-        (
-            lambda: P.key_by("k").aggregate(n=od.sum(X * 2)),
-            r"got \(x \* 2\); compute it first: \.with_columns",
-        ),
+        (lambda: P.deduplicate([X * 2]), r"got \(x \* 2\); compute it first: \.with_columns"),
+        (lambda: od.sum("x") / od.count(), r"od\.sum.*behind.*ratio=od\.col\('total'\) / od\.col\('n'\)"),
+        (lambda: 1 - od.count(), r"od\.count\(\.\.\.\) can't be computed with"),
+        (lambda: od.sum(X.alias("y")), r"sum: .*od\.sum\(\.\.\.\)\.alias\('y'\)"),
+        (lambda: P.key_by("k").cum_sum(X * 2), r"\(x \* 2\) needs a name: cum_sum\(\.\.\., 'total'\)"),
         (lambda: P.key_by("k").aggregate(n=od.sum("b")), r"od\.count\(where=od\.col\('b'\)\)"),
         (
             lambda: P.key_by("k").scan(a=od.var("d")),

@@ -22,6 +22,15 @@ from ordstream.spark.streaming.micro_batch import InOrder
 pytestmark = pytest.mark.usefixtures("tasks")
 
 
+def computed():
+    """Aggregations of expressions, with and without the input's columns behind them."""
+    twice, shown = od.col("ts") * 2, od.col("item") + "!"
+    seen = od.Pipeline(SCHEMA).key_by("user").scan(total=od.sum(twice), last=od.collect(shown, 2))
+    return seen.key_by("item").window(od.session(4), time="ts").aggregate(
+        most=od.max(od.col("total") - od.col("ts")), who=od.arg_max("user", by=od.col("total") * 1.5)
+    )  # fmt: skip
+
+
 def several():
     seen = od.Pipeline(SCHEMA).key_by("user").scan(seen=od.count(), latest=od.last("ts"))
     behind = (
@@ -49,7 +58,9 @@ def not_cut():
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("pipeline", [several, whole, graph, not_cut], ids=lambda made: made.__name__)
+@pytest.mark.parametrize(
+    "pipeline", [several, computed, whole, graph, not_cut], ids=lambda made: made.__name__
+)
 def test_epochs_are_one_run(tmp_path, pipeline, seed):
     rng = random.Random(seed)
     table, stream = rows(150, seed), Stream(tmp_path / "c", pipeline())
