@@ -1,8 +1,8 @@
 """Which columns of a row a Python function can look at: the others need not be made into Python objects.
 
 Found in the function's bytecode. A function is known to read certain columns only where its first parameter
-is a plain local variable that is used as `row.name` and in no other way. Else it may do anything: hand the
-row on, compare or unpack it, show it to an inner function, to `locals()` or to a debugger.
+is a plain local variable that is used as `row.name` or `row["name"]` and in no other way. Else it may do
+anything: hand the row on, compare or unpack it, show it to an inner function, to `locals()` or a debugger.
 """
 
 from __future__ import annotations
@@ -19,16 +19,7 @@ _WAYS_AROUND = {
 _SINGLE = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
 _DOUBLE = {"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"}
 _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
-
-
-def slotted_rows(names: Sequence[str]) -> type[Any]:
-    """A class of rows that have these columns and nothing else."""
-
-    def shown(row: Any) -> str:
-        values = (f"{name}={getattr(row, name)!r}" for name in names)
-        return f"Row({', '.join(values)}: what the function reads)"
-
-    return type("Row", (), {"__slots__": tuple(names), "__repr__": shown})
+_SUBSCRIPT = {("BINARY_SUBSCR", ""), ("BINARY_OP", "[]")}  # since 3.14 the second
 
 
 def columns_read(fn: Callable[..., Any], names: Sequence[str]) -> frozenset[int] | None:
@@ -37,8 +28,8 @@ def columns_read(fn: Callable[..., Any], names: Sequence[str]) -> frozenset[int]
     Parameters
     ----------
     fn : callable
-        Its first argument is a row with an attribute per column. `hands_row_to`, if it has that: what
-        looks at the row in its stead; `looks_at`: names of columns that it reads itself beside.
+        Its first argument is a row (`ordstream.ground.rows`). `hands_row_to`, if it has that: what looks at
+        the row in its stead; `looks_at`: names of columns that it reads itself beside.
     names : sequence of str
         Of the columns.
 
@@ -68,15 +59,25 @@ def columns_read(fn: Callable[..., Any], names: Sequence[str]) -> frozenset[int]
 
 
 def _attributes(code: CodeType, name: str) -> set[str] | None:
-    """The attributes of a local variable that code reads; None where it does anything else with it."""
+    """The names that code reads of a local variable, as attributes or as constants in brackets; None where
+    it does anything else with it.
+    """
     if name in code.co_cellvars or _WAYS_AROUND & set(code.co_names):
         return None
     found: set[str] = set()
     loaded = False  # the last instruction left the variable on top of the stack
+    constant: str | None = None  # the one before did, and the last one left this name there
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("EXTENDED_ARG", "CACHE"):
             continue
-        if loaded:
+        if constant is not None:
+            if (instruction.opname, instruction.argrepr) not in _SUBSCRIPT:
+                return None
+            found.add(constant)
+            constant = None
+        elif loaded and instruction.opname == "LOAD_CONST" and type(instruction.argval) is str:
+            constant = instruction.argval
+        elif loaded:
             if instruction.opname not in _ATTRIBUTE:
                 return None
             found.add(str(instruction.argval))
@@ -90,4 +91,4 @@ def _attributes(code: CodeType, name: str) -> set[str] | None:
         if not single and (instruction.opname not in _DOUBLE or names[0] == name):
             return None
         loaded = True
-    return None if loaded else found
+    return None if loaded or constant is not None else found

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
+from ordstream.ground.rows import is_special
 from ordstream.ground.types import (
     is_binary,
     is_list,
-    is_special,
     is_string,
     physical_type,
     pipeline_schema,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -552,40 +551,3 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
 
 def _kind(type_: pa.DataType) -> str:
     return "int" if pat.is_integer(type_) else "float" if pat.is_floating(type_) else str(type_)
-
-
-# ---------------------------------------------------------------------------------------------- rows and
-# state
-
-
-def row_class(names: Sequence[str]) -> type[tuple[Any, ...]]:
-    """A tuple class with an attribute per column, for any column name (`getattr` reaches names that are no
-    identifiers).
-
-    Like a named tuple it has `_fields` and `_asdict()`, unlike one it takes its values as one iterable:
-    `Row(values)`.
-    """
-    # Names that Python itself looks up stay Python's: a column called __getitem__ would be read by reading
-    # it.
-    body: dict[str, Any] = {
-        name: property(operator.itemgetter(i)) for i, name in enumerate(names) if not is_special(name)
-    }
-    body |= {
-        "__slots__": (),
-        "_fields": tuple(names),
-        "_asdict": lambda self: dict(zip(self._fields, self, strict=True)),
-        "__repr__": lambda self: (
-            f"Row({', '.join(f'{n}={v!r}' for n, v in zip(self._fields, self, strict=True))})"
-        ),
-        "__getattr__": _no_such_column,
-    }
-    return type("Row", (tuple,), body)
-
-
-def is_special(name: str) -> bool:
-    """Whether Python gives a meaning of its own to an attribute of this name, such as `__len__`."""
-    return name.startswith("__") and name.endswith("__")
-
-
-def _no_such_column(row: Any, name: str) -> Any:
-    raise AttributeError(f"this row has no column {name!r}; it has: {', '.join(row._fields)}")

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError, shown
 from ordstream.expressions.expr import Expr
-from ordstream.ground.columns_read import columns_read, slotted_rows
-from ordstream.ground.types import pipeline_schema, row_class, to_python, to_storage
+from ordstream.ground.columns_read import columns_read
+from ordstream.ground.rows import row_class, slotted_rows
+from ordstream.ground.types import pipeline_schema, to_python, to_storage
 from ordstream.operators.operator import Operator
 from ordstream.reference.base import Row, SerialOperator
 from ordstream.udf.functions import is_native

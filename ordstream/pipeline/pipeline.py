@@ -64,9 +64,10 @@ __all__ = ["KeyedPipeline", "Pipeline"]
 class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     """A chain of operators.
 
-    A function of a row gets a tuple with an attribute per column: `row.item`, `row[0]`, `getattr(row, "a
-    name")`, `row._asdict()`. Where its code uses the row in no other way than `row.item`, it gets an object
-    that has only the columns which it names: making Python's values of the others takes most of the time.
+    A function of a row gets a tuple with an attribute per column: `row.item`, `row["a name"]`, `row[0]`,
+    `row._asdict()`. Where its code uses the row as `row.item` and `row["item"]` and in no other way, it gets
+    an object that has only the columns which it names: making Python's values of the others takes most of
+    the time.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ from numba.core.typeconv import Conversion
 from numba.core.typing.templates import (
     AbstractTemplate,
     AttributeTemplate,
+    infer,
     infer_getattr,
     infer_global,
     signature,
@@ -30,6 +31,8 @@ from numba.extending import (
     overload,
     register_model,
 )
+
+from ordstream.ground.rows import no_column
 
 _serial = itertools.count()
 #: Part of the size of a list with nulls.
@@ -336,6 +339,22 @@ class RowAttribute(AttributeTemplate):
         return types.Optional(slot.value) if slot.nullable and row.checks_nulls else slot.value
 
 
+@infer
+class RowItem(AbstractTemplate):
+    """`row["x"]` with a constant: as `row.x`."""
+
+    key = "static_getitem"
+
+    def generic(self, args: Any, kws: Any) -> Any:
+        row, name = args
+        if not isinstance(row, RowType) or not isinstance(name, str):
+            return None
+        found = RowAttribute(self.context).generic_resolve(row, name)
+        if found is None:
+            raise errors.TypingError(no_column(name, [slot.name for slot in row.slots]))
+        return signature(found, *args)
+
+
 @lower_getattr_generic(RowType)
 def _row_getattr(context: Any, builder: Any, row: RowType, value: Any, name: str) -> Any:
     found = row.find(name)
@@ -359,6 +378,11 @@ def _row_getattr(context: Any, builder: Any, row: RowType, value: Any, name: str
         builder.store(slot.load(context, builder, pointer), content)
     helper.data = builder.load(content)
     return helper._getvalue()
+
+
+@lower_builtin("static_getitem", RowType, types.StringLiteral)
+def _row_getitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    return _row_getattr(context, builder, sig.args[0], args[0], args[1])
 
 
 class StateType(types.Type):

@@ -22,6 +22,8 @@ class Refused(Exception):
 
 def weight(values: Any) -> int:
     """A number from 0 to 96 that depends on every value."""
+    if hasattr(values, "_fields"):
+        values = [values[name] for name in values._fields]
     return sum((i % 7 + 1) * byte for i, byte in enumerate(repr(tuple(values)).encode())) % 97
 
 
@@ -194,10 +196,10 @@ def compiled_map(row, emit):
 
 
 def compiled_flat(row, emit):
-    if row.y is not None:
-        emit(row.x, row.y * 0.5)
+    if row["y"] is not None:
+        emit(row.x, row["y"] * 0.5)
         if row.y > 1.0:
-            emit(row.x, row.y - 1.0)
+            emit(row["x"], row.y - 1.0)
 
 
 def compiled_fold(row, state, emit):

@@ -21,12 +21,14 @@ from ordstream._core.state.wide_values cimport wide_array, wide_put
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from ordstream._core.state.named_rows import NamedTuple
 from ordstream.errors import shown
 from ordstream.ground.datetimes import counter, maker
 from ordstream.ground.packed_types import as_plain, is_packed, packed_format
+from ordstream.ground.rows import row_class
 from ordstream.ground.types import (
-    from_storage, is_counted, is_string, is_temporal, is_wide, physical_type, row_class, storage_array,
-    storage_type, to_storage,
+    from_storage, is_counted, is_string, is_temporal, is_wide, physical_type, storage_array, storage_type,
+    to_storage,
 )
 
 cdef extern from "Python.h":
@@ -279,7 +281,7 @@ cdef class RowReader:
 
     def __init__(self, schema, storage=False):
         self.readers = [ColumnReader(storage_type(f.type) if storage else f.type, f.name) for f in schema]
-        self.row_class = row_class(schema.names)
+        self.row_class = row_class(schema.names, NamedTuple)
 
     cdef list columns(self, Chunk* c, const int32_t* rows, int32_t n):
         cdef int32_t j

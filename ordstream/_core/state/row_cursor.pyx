@@ -10,7 +10,9 @@ from ordstream._core.state.python_values cimport ColumnReader, RowReader
 import sys
 import sysconfig
 
-from ordstream.ground.columns_read import columns_read, slotted_rows
+from ordstream._core.state.named_rows import NamedSlots
+from ordstream.ground.columns_read import columns_read
+from ordstream.ground.rows import slotted_rows
 
 cdef extern from *:
     """
@@ -49,7 +51,7 @@ cdef class RowShape:
         read = columns_read(fn, schema.names)
         if read is None or len(read) > MOST_READ:
             return
-        self.row_class = slotted_rows([schema.names[j] for j in sorted(read)])
+        self.row_class = slotted_rows([schema.names[j] for j in sorted(read)], NamedSlots)
         self.places = sorted(read)
         self.slotted = True
         for w, j in enumerate(self.places):

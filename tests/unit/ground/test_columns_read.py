@@ -75,6 +75,34 @@ def around(row):
     return locals()["row"].b or row.a
 
 
+def in_brackets(row):
+    return row["a"] + row["c"].x
+
+
+def in_both_ways(row, state, emit):
+    emit(row.a if row["b"] else row["a"])
+
+
+def unknown_in_brackets(row):
+    return row["nothing"]
+
+
+def mangled_in_brackets(row):
+    return row["__d"]
+
+
+def computed_in_brackets(row):
+    return row["a" if row.b else "c"]
+
+
+def written(row):
+    row["a"] = 1
+
+
+def added_to(row):
+    row["a"] += 1
+
+
 def compared(row):
     return row.a if row else 0
 
@@ -107,9 +135,12 @@ def in_order(row, other):
     ("fn", "found"),
     [
         (one, {0}), (two, {0, 1}), (none, set()), (loops, {0, 2}), (generator, {0}), (in_order, {0, 1}),
+        (in_brackets, {0, 2}), (in_both_ways, {0, 1}),
         (Holder().method, {1}), (lambda row: row.c or row.a, {0, 2}),
         *((fn, None) for fn in (handed_on, unpacked, by_place, inner, bound_again, kept, by_name, around,
                                 compared, method_of_rows, mangled, several, Holder(), print,
+                                unknown_in_brackets, mangled_in_brackets, computed_in_brackets, written,
+                                added_to,
                                 functools.partial(in_order, other=1), functools.lru_cache(one))),
     ],
 )  # fmt: skip
