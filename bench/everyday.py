@@ -143,6 +143,32 @@ RIVALS: dict[str, dict[str, Callable[[pa.Table], Callable[[], Any]]]] = {
             "where cents > 40000"
         ),
     },
+    "word_count": {
+        "pandas": _pandas(
+            lambda f: (
+                f["shop"]
+                .str.lower()
+                .str.split(" ")
+                .explode()
+                .rename("word")
+                .value_counts()
+                .rename("n")
+                .reset_index()
+            )
+        ),
+        "polars": _polars(
+            lambda f, pl: (
+                f.select(word=pl.col("shop").str.to_lowercase().str.split(" "))
+                .explode("word")
+                .group_by("word")
+                .agg(n=pl.len())
+            )
+        ),
+        "duckdb": _duckdb(
+            "select word, count(*) n from (select unnest(string_split(lower(shop), ' ')) word from events) "
+            "group by word"
+        ),
+    },
     "running_total": {
         "pandas": _pandas(lambda f: f.assign(spent=f.groupby("card")["cents"].cumsum())),
         "polars": _polars(

@@ -27,6 +27,8 @@ def _function(name: str, options: tuple[tuple[str, Any], ...]) -> Callable[[pa.A
     if name == "cast":
         target = dict(options)["to"]
         return lambda values: values.cast(target)
+    if name == "split_pattern_regex":
+        return functools.partial(_split, **dict(options))
     if name == "extract_regex":  # a struct of all groups; null where nothing matches, which the caller asks
         pattern, group = (value for _, value in options)
         return lambda values: pc.fill_null(pc.struct_field(pc.extract_regex(values, pattern), group), "")
@@ -35,6 +37,29 @@ def _function(name: str, options: tuple[tuple[str, Any], ...]) -> Callable[[pa.A
     given = getattr(pc, options_class)(**dict(options)) if options else None
     function = pc.get_function(name)
     return lambda values: function.call([values], given)
+
+
+#: Characters that no text means: Unicode keeps some for a program's own use, and others for private use.
+_UNUSED = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xFFFFE))
+
+
+def _split(values: pa.Array, pattern: str, max_splits: int | None) -> pa.Array:
+    """Parts between the first `max_splits` matches of a regular expression.
+
+    Arrow's own function does not end for a pattern that matches nothing, such as "x*" (pyarrow 26), and
+    replaces that often at one place. So marks are put around all matches, at which the text is split.
+    """
+    free = (chr(one) for one in _UNUSED if not pc.any(pc.match_substring(values, chr(one))).as_py())
+    try:
+        begin, end = next(free), next(free)
+    except StopIteration:
+        raise pa.ArrowInvalid("the text has all characters that could mark where it is split") from None
+    marked = pc.replace_substring_regex(values, pattern, f"{begin}\\0{end}")
+    parts = pc.split_pattern(marked, begin, max_splits=max_splits)
+    texts = pc.replace_substring_regex(parts.values, f"^[^{end}]*{end}", "")
+    if max_splits is not None:  # what was marked behind the last place
+        texts = pc.replace_substring_regex(texts, f"[{begin}{end}]", "")
+    return pa.ListArray.from_arrays(parts.offsets, texts, mask=parts.is_null() if parts.null_count else None)
 
 
 @dataclass(frozen=True)
@@ -66,9 +91,14 @@ class ArrowCall:
         """What a function of upper and lower case adds to an ASCII letter; 0: it is another function."""
         return {"utf8_lower": 32, "utf8_upper": -32}.get(self.function, 0)
 
+    @property
+    def gives_lists(self) -> bool:
+        """It gives lists of strings, as lists of large_string."""
+        return self.function in ("split_pattern", "split_pattern_regex", "utf8_split_whitespace")
+
     def array(self, values: pa.Array) -> pa.Array:
         """The function of a column as it is on the expression stack: large_string, or 64 bits that hold an
-        int64 or a float64. Out: the same, or bool.
+        int64 or a float64. Out: the same, bool, or lists of large_string.
 
         Raises
         ------
@@ -83,7 +113,7 @@ class ArrowCall:
             result = self._of_times(values)
         else:
             result = self._plain(values.cast(storage_type(self.takes)).view(self.takes))
-        if pa.types.is_boolean(result.type):
+        if pa.types.is_boolean(result.type) or pa.types.is_list(result.type):
             return result
         if result.type in (
             pa.large_string(),

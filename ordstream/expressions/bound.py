@@ -27,6 +27,8 @@ h) *Strings and times*: `contains`, `starts_with`, `ends_with` compare bytes; `l
    `chars_from` and `chars_until` cut there; `join_view` puts one behind the other;
    `year_of_day`, `month_of_day`, `day_of_month` take days since 1970 of the Gregorian calendar without end.
    `arrow_*` are functions of Arrow (`ArrowCall`); a value for which one has no answer is an OverflowError.
+   *Lists and structs* are Python's here: `pack_list` loads a list, `as_list`, the last instruction, makes a
+   column of one; `get_*`, `list_*` and `part_*` are in lists.py and fields.py.
 i) A column that is only tested for null is not loaded: its range is not checked.
 """
 
@@ -41,7 +43,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.expressions.fields import field_value
+from ordstream.expressions import lists
+from ordstream.expressions.fields import field_value, part_of
 from ordstream.ground.types import (
     INT64_MAX,
     INT64_MIN,
@@ -57,7 +60,10 @@ VM_TYPES = ("i64", "f64", "bool", "view", "i128")
 
 #: Instructions that load a column, whose index is their first operand.
 LOADS = frozenset(
-    ("len_list", "len_packed", *(f"{load}_{vm}" for load in ("col", "field") for vm in VM_TYPES))
+    (
+        *("len_list", "len_packed", "pack_list"),
+        *(f"{load}_{vm}" for load in ("col", "field") for vm in VM_TYPES),
+    )
 )
 
 
@@ -142,6 +148,8 @@ def evaluate_row(program: BoundExpr, row: Sequence[Any]) -> Any:
             stack.append(None if name == "lit_null" else operands[0])
         elif name.startswith("field_"):
             stack.append(field_value(row, tuple(operands)))
+        elif name == "pack_list":
+            stack.append(lists.packed_list(row[operands[0]], operands[-1]))
         elif name in ("len_list", "len_packed"):
             items = row[operands[0]]
             stack.append(None if items is None else len(items))
@@ -157,9 +165,15 @@ def evaluate_row(program: BoundExpr, row: Sequence[Any]) -> Any:
     return _narrow(result, program.arrow)
 
 
-def _load(name: str, value: Any) -> Any:
-    if name == "col_i64" and value is not None and value > INT64_MAX:
+def _load_u64(value: int) -> int:
+    if value > INT64_MAX:
         raise OverflowError(f"{value} does not fit into int64")
+    return value
+
+
+def _load(name: str, value: Any) -> Any:
+    if name == "col_i64" and value is not None:
+        return _load_u64(value)
     if name == "col_view" and isinstance(value, str):
         return value.encode()
     return value
@@ -387,6 +401,13 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "arrow_f64": (_arrow, 1),
     "arrow_bool": (_arrow, 1),
     "arrow_view": (_arrow, 1),
+    **{f"get_{vm}": (lists.get, 2) for vm in VM_TYPES},
+    **{f"part_{vm}": (lambda value, *operands: part_of(value, operands[-1]), 1) for vm in VM_TYPES},
+    "list_has": (lists.has, 2),
+    "list_join": (lists.join, 2),
+    "list_length": (len, 1),
+    "as_list": (lists.list_stored, 1),
+    "load_u64": (_load_u64, 1),
     "lookup_i64": (_lookup, 1),
     "lookup_f64": (_lookup, 1),
 }

@@ -94,6 +94,8 @@ def by_arrow(
         raise SchemaError(f"Arrow's {function} refuses {options}: {error}") from error
     if is_string(tried.type):
         vm, own = "view", pa.string()
+    elif pat.is_list(tried.type):
+        vm, own = "view", pa.list_(pa.string())
     elif pat.is_floating(tried.type):
         vm, own = "f64", pa.float64()
     else:
@@ -170,6 +172,13 @@ def _extract(option: Any) -> tuple[str, dict[str, Any]]:
     return "extract_regex", {"pattern": named if group else f"(?P<g0>{named})", "group": f"g{group}"}
 
 
+def _split(option: Any) -> tuple[str, dict[str, Any]]:
+    by, n, regex = option
+    if by is None:
+        return "utf8_split_whitespace", {"max_splits": n}
+    return f"split_pattern{'_regex' if regex else ''}", {"pattern": by, "max_splits": n}
+
+
 _TEXT: dict[str, Callable[[Any], tuple[str, dict[str, Any]]]] = {
     "lower": lambda _: ("utf8_lower", {}),
     "upper": lambda _: ("utf8_upper", {}),
@@ -186,6 +195,7 @@ _TEXT: dict[str, Callable[[Any], tuple[str, dict[str, Any]]]] = {
         {"pattern": option[0]},
     ),
     "extract": _extract,
+    "split": _split,
 }
 
 

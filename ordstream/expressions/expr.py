@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.fields import Structs
+from ordstream.expressions.lists import Lists
 from ordstream.expressions.namespaces import Strings, Times
 from ordstream.expressions.synonyms import advice
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
@@ -324,6 +325,11 @@ class Expr:
     def struct(self) -> Structs:
         """Fields of structs: `od.col("address").struct.field("city")`."""
         return Structs(self, Apply)
+
+    @property
+    def list(self) -> Lists:
+        """Elements of lists: `od.col("tags").list.get(0)`."""
+        return Lists(self, Apply)
 
     def alias(self, name: builtins.str) -> Expr:
         """The same expression under an output name (for names that are no Python keywords arguments)."""

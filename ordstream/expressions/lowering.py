@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
-from ordstream.expressions import casts, decimals
+from ordstream.expressions import casts, decimals, lists
 from ordstream.expressions.bound import VM_TYPES, BoundExpr
 from ordstream.expressions.calls import CALLS, lower_call
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
-from ordstream.expressions.fields import field_instruction, path_of
+from ordstream.expressions.fields import field_instruction, part_instruction, path_of
 from ordstream.expressions.lowered import Code, Lowered
 from ordstream.ground.packed_types import is_packed, is_packed_list
 from ordstream.ground.types import (
@@ -57,11 +57,15 @@ def lower(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
         ) from None
     if low.vm is None:
         raise SchemaError(f"{where}: the type of None is not known; write od.lit(None, type)")
-    return BoundExpr(low.code, low.vm, low.arrow, text)
+    return BoundExpr(lists.stored(low), low.vm, low.arrow, text)
 
 
 def computed_type(type_: pa.DataType) -> pa.DataType:
-    """Type of a computed column made from values of this type: 64-bit numbers, utf8 or binary."""
+    """Type of a computed column made from values of this type: 64-bit numbers, utf8 or binary, or a packed
+    type as it is.
+    """
+    if is_packed(type_):
+        return type_
     if pat.is_integer(type_):
         return pa.int64()
     if pat.is_floating(type_):
@@ -128,7 +132,8 @@ class _Lowering:
         return Lowered(((f"lit_{vm}", value.encode() if isinstance(value, str) else value),), vm, type_)
 
     def operands(self, expr: Apply, hint: Any = None, *, elapses: bool = False) -> list[Lowered]:
-        """The lowered arguments; constants take their type from the other arguments, or from `hint`.
+        """The lowered arguments; constants take their type from the other arguments, or from `hint`. None is
+        a list or a struct.
 
         `elapses`: beside a time a constant may be a duration, and beside a duration a time or a number.
         """
@@ -151,6 +156,9 @@ class _Lowering:
             if low.narrow:
                 text = f"the cast to {low.arrow} in {expr!r} must be the outermost operation"
                 raise self.error(f"{text}; use 64-bit types inside")
+            if low.vm is not None and lists.is_nested(low.arrow):
+                text = f"{argument!r} is {low.arrow}: it can be passed through, not computed with"
+                raise self.error(f"{text}; .list and .struct look into it")
             lowered[i] = low
         if any(low.vm is None for low in lowered.values()):
             raise self.error(f"the type of None is not known in {expr!r}; write od.lit(None, type)")
@@ -244,6 +252,8 @@ class _Lowering:
         if isinstance(argument, Column) and is_packed(self.column_type(argument)):
             # the values are not looked at
             a = Lowered((("col_view", column_index(self.schema, argument.name, self.where)),), "view", None)
+        elif isinstance(argument, Apply) and argument.function in _OF_NESTED:
+            a = self.lower(argument)
         else:
             a = self.length(expr) if self.is_list_column(argument) else self.operands(expr)[0]
         return Lowered((*a.code, (f"{expr.function}_{a.vm}",)), "bool", pa.bool_())
@@ -303,7 +313,7 @@ class _Lowering:
     def field(self, expr: Apply) -> Lowered:
         start, names = path_of(expr)
         if not isinstance(start, Column):
-            raise self.error(f"struct.field is for columns and their fields, not for {start!r}")
+            return self.part(start, names)
         index = column_index(self.schema, start.name, self.where)
         try:
             instruction, vm, type_ = field_instruction(index, self.schema.field(index), names)
@@ -311,13 +321,61 @@ class _Lowering:
             raise self.error(str(error)) from None
         return Lowered((instruction,), vm, computed_type(type_))
 
+    def part(self, start: Expr, names: list[str]) -> Lowered:
+        """A field of a struct that is no column."""
+        low = self.lower(start)
+        if low.arrow is None:
+            raise self.error("struct.field is for structs, got None")
+        try:
+            instruction, vm, type_ = part_instruction(low.arrow, repr(start), names)
+        except SchemaError as error:
+            raise self.error(str(error)) from None
+        return Lowered((*low.code, instruction), vm, computed_type(type_))
+
+    def listed(self, expr: Expr) -> Lowered:
+        """A list, as it is on the stack."""
+        if not isinstance(expr, Column):
+            return self.lower(expr)
+        field = self.schema.field(column_index(self.schema, expr.name, self.where))
+        if not lists.is_nested(field.type):
+            return Lowered((), None, field.type)  # refused by who looks at the type
+        return lists.loaded(self.schema.get_field_index(expr.name), field.type, expr.name)
+
+    def of_list(self, expr: Apply) -> Lowered:
+        argument, given = expr.arguments[0], expr.arguments[1:]
+        try:
+            low = self.listed(argument)
+            type_ = lists.element_type(expr, low)
+            if expr.function == "list.contains":
+                mine = lists.compared(expr, low)
+                mine = Lowered((), mine.vm, computed_type(type_))
+                (value,) = self.operands(Apply("list.contains", *given), mine.arrow)
+                same, value = self.common(expr, mine, value)
+                if same.code or same.vm != mine.vm:
+                    raise SchemaError(f"{expr!r}: cast the value to {mine.arrow}, as the elements are")
+                return lists.membership(low, value)
+            (other,) = self.operands(Apply(expr.function, *given), None)
+            if expr.function == "list.join":
+                return lists.joined(expr, low, other)
+            made = lists.element(expr, low, other)
+        except SchemaError as error:
+            text = str(error)
+            raise (error if text.startswith(f"{self.where}: ") else self.error(text)) from None
+        return Lowered(made.code, made.vm, computed_type(made.arrow))
+
     def length(self, expr: Apply) -> Lowered:
         argument = expr.arguments[0]
         if isinstance(argument, Column) and self.is_list_column(argument):
             index = column_index(self.schema, argument.name, self.where)
             name = "len_packed" if is_packed(self.schema.field(index).type) else "len_list"
             return Lowered(((name, index),), "i64", pa.int64())
+        if isinstance(argument, Apply) and argument.function in _OF_NESTED:
+            low = self.lower(argument)
+            if lists.is_listed(low.arrow):
+                return lists.measured(low)
         (a,) = self.operands(expr)
+        if expr.function == "list.length":
+            raise self.error(f"{expr!r} is for lists, got {a.arrow}")
         if a.vm != "view":
             raise self.error(f"length() is for lists, strings and binaries, got {a.arrow} in {expr!r}")
         return Lowered((*a.code, ("len_view",)), "i64", pa.int64())
@@ -387,6 +445,9 @@ _CONVERSIONS: dict[tuple[str | None, str | None], tuple[tuple[str], ...]] = {
 
 _MATHEMATICAL = ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round")
 
+#: Functions that may give a list or a struct.
+_OF_NESTED = ("struct.field", "list.get", "str.split")
+
 _FAMILIES: dict[str, Callable[[_Lowering, Apply], Lowered]] = {
     **dict.fromkeys(
         ("add", "sub", "mul", "div", "floordiv", "mod", "pow", "min", "max", "atan2"), _Lowering.arithmetic
@@ -398,7 +459,8 @@ _FAMILIES: dict[str, Callable[[_Lowering, Apply], Lowered]] = {
     **dict.fromkeys(("is_null", "is_not_null"), _Lowering.null_test),
     **dict.fromkeys(("if", "coalesce"), _Lowering.choice),
     "isin": _Lowering.membership,
-    "length": _Lowering.length,
+    **dict.fromkeys(("length", "list.length"), _Lowering.length),
+    **dict.fromkeys(("list.get", "list.contains", "list.join"), _Lowering.of_list),
     "lookup": _Lowering.lookup,
     "struct.field": _Lowering.field,
     "cast": _Lowering.cast,

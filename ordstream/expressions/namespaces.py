@@ -153,6 +153,30 @@ class Strings:
         found = self._made("extract", option=(pattern, group_index))
         return self._apply("if", self.contains(pattern, regex=True), found, None)
 
+    def split(self, by: str | None = None, *, n: int | None = None, regex: bool = False) -> Expr:
+        """The parts between the places where `by` stands: list<string>.
+
+        `p.select(word=od.col("line").str.split(" ")).flat_map(od.explode("word"))` gives a row per word. An
+        empty value has one part, which is empty, and so is a part at an end or between two places.
+
+        Parameters
+        ----------
+        by : str, optional
+            A string as it is, not empty; default: one or more characters that are Unicode's white space.
+        n : int, optional
+            Only the first n places: n + 1 parts at most; default: all.
+        regex : bool
+            `by` is a regular expression (RE2); where it matches nothing between two characters, they part.
+        """
+        if n is not None:
+            _whole(n, "str.split: n", 1)
+        if by is None and regex:
+            raise SchemaError("str.split: regex=True needs a regular expression")
+        if by is not None and not _string(by, "split") and not regex:
+            advice_ = 'split("", regex=True) parts all characters'
+            raise SchemaError(f"str.split: what it is split by must not be empty; {advice_}")
+        return self._made("split", option=(by, n, bool(regex)))
+
     def to_datetime(
         self, format: str | None = None, *, time_unit: Literal["s", "ms", "us", "ns"] = "us"
     ) -> Expr:

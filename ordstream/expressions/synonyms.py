@@ -7,7 +7,7 @@ from __future__ import annotations
 _ROWS = "an expression looks at one row; write "
 _AGGREGATE = "{} is an aggregation: od.{}(column) in .aggregate(...) or .scan(...)"
 
-#: Here -> elsewhere, of expressions, of `.str` and of `.dt`.
+#: Here -> elsewhere, of expressions, of `.str`, of `.list` and of `.dt`.
 _ELSEWHERE = {
     "": {
         "is_null()": "isnull isna isNull",
@@ -30,6 +30,10 @@ _ELSEWHERE = {
         "struct.field(name)": "getField getItem",
         "dt.year() and the like": "year month day hour minute second",
         "column.length()": "len size",
+        "list.contains(value)": "array_contains",
+        "list.get(index)": "element_at",
+        "list.join(separator)": "array_join",
+        "str.split(by)": "split",
     },
     "str": {
         "str.strip_chars()": "strip trim",
@@ -47,8 +51,20 @@ _ELSEWHERE = {
         "str.count_matches(pattern)": "count",
         "str.to_datetime(format)": "strptime to_timestamp",
         "cast(int), cast(float)": "to_integer to_decimal",
-        "str.extract(pattern), piece by piece; or a function with map": "split split_exact extract_all",
+        "str.split(by, n=n), and .list.get(i) of it": "splitn split_exact rsplit",
+        "str.split(by, regex=True)": "split_regex",
+        "str.extract(pattern), piece by piece; or a function with map": "extract_all",
         "a function with map, or map_batches (json.loads)": "json_decode json_path_match",
+    },
+    "list": {
+        "list.length()": "size count",
+        "list.get(index)": "at element_at",
+        "list.contains(value)": "has array_contains",
+        "list.join(separator)": "array_join concat",
+        "flat_map(od.explode(column)) of the pipeline": "explode",
+        "flat_map(od.explode(column)), and an aggregation by key": (
+            "sum mean min max median std var any all n_unique unique sort eval agg"
+        ),
     },
     "dt": {
         "dt.week()": "isocalendar weekofyear",
@@ -129,7 +145,7 @@ def advice(name: str, family: str = "") -> str:
 
     Parameters
     ----------
-    family : "" (a method of an expression), "str", "dt", or "od" (a name of this package)
+    family : "" (a method of an expression), "str", "list", "dt", or "od" (a name of this package)
     """
     found = _WORDS.get((family, name))
     return "" if found is None else f": {found}"

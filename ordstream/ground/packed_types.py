@@ -127,6 +127,16 @@ def packed_format(type_: pa.DataType) -> str | None:
     return None if inner is None else f"P{inner}"
 
 
+def inner_format(type_: pa.DataType) -> str:
+    """What a value is made of where it is packed, of lists that the core has a class for, too.
+
+    A `kept_list` of decimals is one of integers.
+    """
+    if _is_kept(type_):
+        return "PlF8;"
+    return packed_format(type_) or f"P{_node(type_, 0)}"
+
+
 def is_packed(type_: Any) -> bool:
     """A type that the core has as bytes, and computes nothing on."""
     return packed_format(type_) is not None

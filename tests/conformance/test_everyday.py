@@ -13,6 +13,7 @@ from ordstream.operators.operator import Operator
 ROOT = Path(__file__).parents[2]
 JOBS = (
     "filter_and_map",
+    "word_count",
     "running_total",
     "deduplicate",
     "difference",

@@ -16,6 +16,23 @@ PIPELINES = {
     ),
     "filled": lambda p: p.key_by("k").forward_fill(*PACKED),
     "exploded": lambda p: p.flat_map(od.explode("words")).key_by("words").count("seen"),
+    "lists": lambda p: (
+        p.with_columns(
+            part=od.col("s").struct.field("a.b").str.split("'"),
+            b=od.col("items").list.get(-1).struct.field("b"),
+            inner=od.col("deep").list.first(),
+        )
+        .key_by("k")
+        .lag({"before": "part", "then": "inner"})
+        .key_by("b")
+        .scan(seen=od.count(where=od.col("before").list.contains("ß\0")), latest=od.last("part"))
+    ),
+    "words": lambda p: (
+        p.select(word=od.col("words").list.join(" ").str.split(" "))
+        .flat_map(od.explode("word"))
+        .key_by("word")
+        .count()
+    ),
     "latest": lambda p: p.deduplicate("k", keep="last"),
 }
 GOES_ON = [name for name in PIPELINES if name != "latest"]  # that speaks at the end only

@@ -10,6 +10,7 @@ import pyarrow.types as pat
 from hypothesis import strategies as st
 from property.drawn_values import FLOATS, STRINGS
 
+from ordstream.ground.packed_types import is_packed_list
 from ordstream.ground.types import (
     is_list,
     is_string,
@@ -23,6 +24,11 @@ def named(schema: pa.Schema, test: Any) -> list[str]:
 
 def plain_number(type_: pa.DataType) -> bool:
     return pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_)
+
+
+def listing(test: Any) -> Any:
+    """Whether a type is a list of what passes the test."""
+    return lambda type_: (is_list(type_) or is_packed_list(type_)) and test(type_.value_type)
 
 
 def column_text(name: str) -> str:
@@ -46,7 +52,13 @@ class Expressions:
             kinds += ["binary", "binary", "unary", "if", "coalesce", "from_float", "from_bool", "lookup"]
             kinds += ["length"] * bool(named(self.schema, lambda t: is_string(t) or is_list(t)))
             kinds += ["time"] * bool(named(self.schema, is_temporal))
+            kinds += ["element"] * bool(named(self.schema, listing(pat.is_integer)))
+            kinds += ["parts"] * bool(named(self.schema, is_string))
         kind = self.pick(kinds)
+        if kind == "element":
+            return self.element(pat.is_integer, depth)
+        if kind == "parts":
+            return f"{self.parts()}.{self.pick(('list.length', 'length'))}()"
         if kind == "literal":
             return f"od.lit({self.draw(st.integers(-3, 9))})"
         if kind == "column":
@@ -76,7 +88,26 @@ class Expressions:
         calls = ("lower()", "upper()", "slice(1, 3)", "slice(-2)", "replace('a', 'bb')", "reverse()")
         calls += ("extract('(.)$')", "pad_start(3, '-')", "strip_chars('a')")
         joined = f"({column} + {column_text(self.pick(named(self.schema, is_string)))})"
-        return self.pick((column, joined, f"({joined} + '-')", *(f"{column}.str.{call}" for call in calls)))
+        part = f"{self.parts()}.list.{self.pick(('first()', 'last()', 'get(1)', 'get(-2)'))}"
+        found = (column, joined, f"({joined} + '-')", *(f"{column}.str.{call}" for call in calls), part)
+        if texts := named(self.schema, listing(is_string)):
+            nulls = self.pick(("", ", ignore_nulls=False"))
+            found += (f"{column_text(self.pick(texts))}.list.join('+'{nulls})", self.element(is_string, 1))
+        return self.pick(found)
+
+    def parts(self) -> str:
+        """A list of the parts of a string column; there is one."""
+        column = column_text(self.pick(named(self.schema, is_string)))
+        by = ("'a'", "'b', n=1", "", "'[b ]+', regex=True", "'x*', regex=True, n=2", "'\\x00'")
+        return f"{column}.str.split({self.pick(by)})"
+
+    def element(self, test: Any, depth: int = 0) -> str:
+        """An element of a list of what passes the test; there is one."""
+        lists = column_text(self.pick(named(self.schema, listing(test))))
+        if self.draw(st.booleans()):
+            return f"{lists}.list.{self.pick(('first()', 'last()'))}"
+        index = self.integer(depth - 1) if depth else f"{self.draw(st.integers(-3, 3))}"
+        return f"{lists}.list.get({index})"
 
     def time(self, name: str) -> str:
         """A date or a timestamp as it is, or truncated."""
@@ -137,6 +168,7 @@ class Expressions:
         kinds = ["null", "compare"] + ["column"] * 3 * bool(names)
         kinds += ["text"] * 2 * bool(named(self.schema, is_string))
         kinds += ["time"] * 2 * bool(named(self.schema, is_temporal))
+        kinds += ["contains"] * bool(named(self.schema, listing(pat.is_integer)))
         if depth:
             kinds += ["compare", "compare", "logic", "logic", "not", "isin", "eq"]
         kind = self.pick(kinds)
@@ -144,6 +176,9 @@ class Expressions:
             return f"{column_text(self.pick(self.schema.names))}.{self.pick(('is_null', 'is_not_null'))}()"
         if kind == "column":
             return column_text(self.pick(names))
+        if kind == "contains":
+            lists = column_text(self.pick(named(self.schema, listing(pat.is_integer))))
+            return f"{lists}.list.contains({self.integer(max(depth - 1, 0))})"
         symbol = self.pick(("==", "!=", "<", "<=", ">", ">="))
         if kind == "text":
             column = column_text(self.pick(named(self.schema, is_string)))
@@ -191,6 +226,13 @@ class Expressions:
         text = self.any()
         if named(self.schema, is_string) and self.draw(st.integers(0, 3)) == 0:
             return self.string()
+        if named(self.schema, is_string) and self.draw(st.integers(0, 5)) == 0:
+            return self.parts()
+        if (
+            named(self.schema, listing(lambda type_: not pat.is_uint64(type_)))
+            and self.draw(st.integers(0, 2)) == 0
+        ):
+            return self.element(lambda type_: not pat.is_uint64(type_), 1)
         if self.draw(st.integers(0, 4)) == 0:
             target = self.pick(("int8", "int16", "uint8", "int32", "uint64", "float32", "bool_"))
             return f"{self.integer()}.cast(pa.{target}())"

@@ -58,6 +58,12 @@ PIPELINES = {
         many=od.col("words").length(),
         none=od.col("m").is_null(),
     ),
+    "words": lambda p: (
+        p.with_columns(word=od.col("words").list.join(" ").str.split(" "), item=od.col("items").list.get(0))
+        .flat_map(od.explode("word", carry=["n", "item"]))
+        .key_by("word")
+        .scan(seen=od.count(), a=od.last("item"))
+    ),
     "exploded": lambda p: p.flat_map(od.explode("words")).key_by("words").count("seen"),
     "a function": lambda p: p.map(tuple, schema=p.schema),
     "first and last": lambda p: p.key_by("k").scan(

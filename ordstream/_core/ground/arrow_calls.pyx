@@ -3,7 +3,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_SetInterrupt
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.chunk cimport FAIL_CAST, View, Worker, scratch_alloc
+
+from ordstream._core.ground.packed_values cimport packed_bound, packed_views
 
 import pyarrow as pa
 
@@ -75,13 +78,35 @@ cdef int take(object result, int width, int64_t n, Worker* w, char* out) except 
     return 0
 
 
+cdef int take_lists(object result, const char* format, int64_t n, Worker* w, View* out) except -1:
+    """Copy lists of strings to the stack, as packed values in the scratch."""
+    cdef ArrowArray array
+    cdef int64_t size
+    cdef char* to
+    if len(result) != n:
+        raise AssertionError(f"{len(result)} values for {n} rows")
+    result._export_to_c(<uintptr_t> &array)
+    try:
+        size = packed_bound(format, &array, 0, n)
+        to = scratch_alloc(w, size + 1) if size >= 0 else NULL
+        if to == NULL or packed_views(format, &array, 0, n, to, out) != 0:
+            raise MemoryError
+    finally:
+        array.release(&array)
+    return 0
+
+
 cdef int call_once(object call, bint text, int width, const char* data, const uint8_t* valid, int64_t n,
                    Worker* w, char* out) except -1:
     """All rows at once. An interrupt comes again behind the call: it belongs to nobody's row."""
     cdef bint interrupted = False
     while True:
         try:
-            take(call.array(array_of(text, data, valid, n)), width, n, w, out)
+            result = call.array(array_of(text, data, valid, n))
+            if call.gives_lists:
+                take_lists(result, b"PlS", n, w, <View*> out)
+            else:
+                take(result, width, n, w, out)
             break
         except KeyboardInterrupt:
             interrupted = True

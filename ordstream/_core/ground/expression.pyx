@@ -11,7 +11,11 @@ from ordstream._core.ground.expression_code cimport (
     Code, Instruction, OP_AND, OP_COALESCE, OP_COLUMN, OP_IF, OP_IN_I64, OP_IS_NOT_NULL, OP_IS_NULL,
     OP_LITERAL, OP_LOOKUP, OP_OR, OP_BINARY, OP_UNARY,
 )
-from ordstream._core.ground.packed_parts cimport packed_fields
+from ordstream._core.ground.packed_lists cimport (
+    OP_AS_LIST, OP_LIST_GET, OP_LIST_HAS, OP_LIST_JOIN, OP_PART, pack_lists, packed_get, packed_has,
+    packed_join, unpack_lists,
+)
+from ordstream._core.ground.packed_parts cimport PackedParts, packed_fields
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note
 from ordstream._core.ground.kernel_tools cimport chunk_fail, failure_text
 
@@ -77,6 +81,18 @@ cdef inline void null_in_every_row(Value* v, int32_t width) noexcept nogil:
     v.width = width
 
 
+cdef int run_pack(const Instruction* op, Worker* w, const Evaluation* e, const View* lists,
+                  const uint8_t* valid, Value* v) noexcept nogil:
+    """A column of lists of fixed width, as packed values. 0, or -1: no memory."""
+    cdef int64_t size = pack_lists(op.size, op.depth, lists, valid, e.sel, e.n, NULL, <View*> NULL)
+    cdef char* to = scratch_alloc(w, size + 1)
+    v.data = scratch_alloc(w, <int64_t> e.n * 16 + 1)
+    if to == NULL or v.data == NULL:
+        return -1
+    pack_lists(op.size, op.depth, lists, valid, e.sel, e.n, to, <View*> v.data)
+    return 0
+
+
 cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, bint validity,
                     Value* v) noexcept nogil:
     """Load a column. Without a selection a 64-bit, bool or null-free view column is used where it lies. With
@@ -89,7 +105,7 @@ cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, b
                                           or (op.type == PT_VIEW and valid == NULL) or op.type == PT_LIST)
     v.scalar = 0
     v.width = op.width
-    if op.parts != NULL:
+    if op.parts != NULL and op.type != PT_LIST:
         v.data = scratch_alloc(w, <int64_t> e.n * op.width + 1)
         v.valid = <uint8_t*> scratch_alloc(w, e.n + 1)
         if v.data == NULL or v.valid == NULL:
@@ -103,6 +119,8 @@ cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, b
         if v.valid == NULL:
             return -1
         load(v.valid, PT_BOOL, valid, e.sel, e.n)
+    if op.parts != NULL:
+        return run_pack(op, w, e, <const View*> data, valid, v)
     if direct or validity:
         v.data = <char*> data
         if validity:
@@ -344,6 +362,38 @@ cdef int run_arrow(const Instruction* op, Worker* w, Evaluation* e, Value* v) no
     return arrow_call(<void*> op.table, text, op.width, a, v.valid, m, w, v.data, e.bad)
 
 
+cdef int run_nested(const Instruction* op, Worker* w, Evaluation* e, Value* a, Value* b) noexcept nogil:
+    """a = a field of the structs a; an element of the lists a, whether they have b, their strings joined."""
+    cdef bint alone = a.scalar and (b == NULL or b.scalar)
+    cdef int64_t m = 1 if alone else e.n
+    cdef const View* values = <const View*> a.data
+    cdef char* out = scratch_alloc(w, m * op.width + 1)
+    cdef uint8_t* valid = <uint8_t*> scratch_alloc(w, m + 1)
+    cdef char* to
+    if out == NULL or valid == NULL:
+        return -1
+    if op.op == OP_PART:
+        packed_fields(op.parts, op.path, op.depth, op.leaf, values, a.valid, NULL, m, out, valid)
+    elif op.op == OP_LIST_GET:
+        packed_get(op.parts, op.leaf, values, a.scalar, a.valid, <const int64_t*> b.data, b.scalar, b.valid,
+                   m, out, valid)
+    elif op.op == OP_LIST_HAS:
+        packed_has(op.parts, op.leaf, values, a.scalar, a.valid, b.data, b.scalar, b.valid, m, out, valid)
+    else:
+        to = scratch_alloc(w, 1 + packed_join(
+            op.parts, op.depth, values, a.scalar, a.valid, <const View*> b.data, b.scalar, b.valid, m, NULL,
+            <View*> NULL, NULL))
+        if to == NULL:
+            return -1
+        packed_join(op.parts, op.depth, values, a.scalar, a.valid, <const View*> b.data, b.scalar, b.valid,
+                    m, to, <View*> out, valid)
+    a.data = out
+    a.valid = valid
+    a.scalar = alone
+    a.width = op.width
+    return 0
+
+
 cdef inline bint tests_null(const Code* code, int32_t i) noexcept nogil:
     """True when instruction i, a column, is only tested for null."""
     cdef int32_t following = code.instructions[i + 1].op if i + 1 < code.n else <int32_t> OP_COLUMN
@@ -395,9 +445,14 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
         elif op.op == OP_IF:
             top -= 2
             status = run_if(w, e, top, top + 1, top + 2)
+        elif op.op in (OP_LIST_GET, OP_LIST_HAS, OP_LIST_JOIN):
+            top -= 1
+            status = run_nested(op, w, e, top, top + 1)
+        elif op.op == OP_PART:
+            status = run_nested(op, w, e, top, NULL)
         elif op.op == OP_ARROW:
             status = run_arrow(op, w, e, top)
-        else:
+        elif op.op != OP_AS_LIST:                                # store_column does that
             status = run_member(op, w, e, top)
         if status != 0:
             return -1
@@ -418,7 +473,7 @@ cdef int keep_bytes(const Code* code, Worker* w, Chunk* c, const Evaluation* e, 
     cdef int32_t slot
     cdef int32_t i
     for i in range(code.n):
-        if code.instructions[i].op == OP_ARROW or code.instructions[i].op == OP_JOIN:
+        if code.instructions[i].op in (OP_ARROW, OP_JOIN, OP_LIST_JOIN):
             break
     else:
         return 0
@@ -464,6 +519,7 @@ cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, cons
     cdef char* data = chunk_alloc(w, c, size * value.width)           # at least what the narrowed type needs
     cdef uint8_t* valid = NULL
     cdef char* heap
+    cdef const PackedParts* parts
     if data == NULL:
         return -1
     if code.type == PT_FIXED16:
@@ -482,6 +538,12 @@ cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, cons
         if valid == NULL:
             return -1
         store(valid, PT_BOOL, e.sel, value.valid, value.scalar, e.n)
+    if code.type == PT_LIST:                 # the last instruction is OP_AS_LIST
+        parts = code.instructions[code.n - 1].parts
+        heap = chunk_alloc(w, c, unpack_lists(parts, <View*> data, valid, e.sel, e.n, NULL) + 1)
+        if heap == NULL:
+            return -1
+        unpack_lists(parts, <View*> data, valid, e.sel, e.n, heap)
     if code.type == PT_VIEW and keep_bytes(code, w, c, e, valid, <ByteView*> data) != 0:
         return -1
     c.cols[column].data = data

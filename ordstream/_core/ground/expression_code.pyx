@@ -6,9 +6,12 @@ from libc.string cimport memcpy
 from ordstream._core.ground.arrow_calls cimport OP_ARROW, OP_JOIN
 from ordstream._core.ground.chunk cimport PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, LayoutOwner, View
 from ordstream._core.ground.own_functions cimport find_part, find_text
+from ordstream._core.ground.packed_lists cimport (
+    OP_AS_LIST, OP_LIST_GET, OP_LIST_HAS, OP_LIST_JOIN, OP_PART, leaf_width,
+)
 from ordstream._core.ground.packed_parts cimport (
-    LEAF_BOOL, LEAF_COUNTED, LEAF_FLOAT, LEAF_INT, LEAF_TEXT, LEAF_UINT, LEAF_WIDE, packed_parts,
-    packed_parts_free,
+    LEAF_BOOL, LEAF_COUNTED, LEAF_FLOAT, LEAF_INT, LEAF_PACKED, LEAF_TEXT, LEAF_UINT, LEAF_WIDE,
+    packed_parts, packed_parts_free,
 )
 
 cdef extern from "column_ops.hpp" namespace "ord" nogil:
@@ -31,7 +34,7 @@ cdef extern from "decimal_ops.hpp" namespace "ord" nogil:
 
 cdef dict STACK_WIDTH = {"i64": 8, "f64": 8, "bool": 1, "view": 16, "i128": 16}
 cdef dict LEAVES = {"int": LEAF_INT, "uint": LEAF_UINT, "float": LEAF_FLOAT, "bool": LEAF_BOOL,
-                    "text": LEAF_TEXT, "counted": LEAF_COUNTED, "wide": LEAF_WIDE}
+                    "text": LEAF_TEXT, "counted": LEAF_COUNTED, "wide": LEAF_WIDE, "packed": LEAF_PACKED}
 cdef dict RESULT_WIDTH = {"i": 8, "f": 8, "b": 1, "v": 16, "d": 16}
 
 
@@ -62,6 +65,65 @@ cdef int load_column(Instruction* op, str vm, int32_t column, LayoutOwner layout
         op.unary = unary.run
         op.mark1 = unary.mark
     return 0
+
+
+cdef int load_parts(Instruction* op, str format) except -1:
+    """What finds parts in packed values of a format; the owner of the code frees it."""
+    cdef bytes encoded = format.encode()
+    op.parts = packed_parts(encoded)
+    if op.parts == NULL:
+        raise MemoryError
+    return 0
+
+
+cdef int load_path(Instruction* op, tuple path) except -1:
+    """Places of a field in each struct on the way; the owner of the code frees them."""
+    cdef int32_t i
+    op.depth = <int32_t> len(path)
+    op.path = <int32_t*> calloc(op.depth + 1, sizeof(int32_t))
+    if op.path == NULL:
+        raise MemoryError
+    for i in range(op.depth):
+        op.path[i] = path[i]
+    return 0
+
+
+cdef int load_nested(Instruction* op, str name, list operands, LayoutOwner layout) except -100:
+    """Functions of lists and structs (ordstream/expressions/lists.py); returns as `load`."""
+    kind, _, vm = name.rpartition("_")
+    if name == "pack_list":                          # column, format, bytes of an element, booleans?
+        op.op = OP_COLUMN
+        op.column = operands[0]
+        op.type = layout.layout.type[op.column]
+        op.width = 16
+        op.size = operands[2]
+        op.depth = operands[3]
+        load_parts(op, operands[1])
+        return 1
+    load_parts(op, operands[0])
+    if kind == "part":                               # format, leaf, path
+        op.op = OP_PART
+        op.width = STACK_WIDTH[vm]
+        op.leaf = LEAVES[operands[1]]
+        load_path(op, operands[2])
+        return 0
+    if kind == "get":                                # format, leaf
+        op.op = OP_LIST_GET
+        op.leaf = LEAVES[operands[1]]
+        op.width = <int32_t> leaf_width(op.leaf)
+        return -1
+    if name == "list_has":
+        op.op = OP_LIST_HAS
+        op.leaf = LEAVES[operands[1]]
+        op.width = 1
+        return -1
+    op.width = 16
+    if name == "as_list":                            # format
+        op.op = OP_AS_LIST
+        return 0
+    op.op = OP_LIST_JOIN                             # format, whether a null element makes it null
+    op.depth = operands[1]
+    return -1
 
 
 cdef class CodeOwner:
@@ -112,20 +174,13 @@ cdef class CodeOwner:
     cdef int load_field(self, Instruction* op, str vm, int32_t column, tuple path, str format,
                         str leaf) except -1:
         """A field of a column of structs (ordstream/expressions/fields.py)."""
-        cdef bytes encoded = format.encode()
-        cdef int32_t i
         op.op = OP_COLUMN
         op.column = column
         op.type = PT_VIEW
         op.width = STACK_WIDTH[vm]
         op.leaf = LEAVES[leaf]
-        op.depth = <int32_t> len(path)
-        op.path = <int32_t*> calloc(op.depth + 1, sizeof(int32_t))
-        op.parts = packed_parts(encoded)
-        if op.path == NULL or op.parts == NULL:
-            raise MemoryError
-        for i in range(op.depth):
-            op.path[i] = path[i]
+        load_parts(op, format)
+        load_path(op, path)
         return 0
 
     cdef int load(self, Instruction* op, str name, list operands, LayoutOwner layout) except -100:
@@ -142,12 +197,13 @@ cdef class CodeOwner:
             op.column = operands[0]
             op.type = layout.layout.type[op.column]
             op.width = 8
-            unary = find_unary(b"len_list") if op.type == PT_LIST else find_unary(b"len_packed")
-            op.unary = unary.run
+            op.unary = find_unary(b"len_list" if op.type == PT_LIST else b"len_packed").run
             return 1
         if kind == "field":
             self.load_field(op, vm, operands[0], operands[1], operands[2], operands[3])
             return 1
+        if name in ("pack_list", "list_has", "list_join", "as_list") or kind in ("part", "get"):
+            return load_nested(op, name, operands, layout)
         if kind == "lit":
             self.load_literal(op, vm, operands[0])
             return 1
@@ -193,7 +249,7 @@ cdef class CodeOwner:
             op.unary = <unary_t> find_part(name)
             op.width = 8
             return 0
-        unary = find_unary(encoded)
+        unary = find_unary(b"len_packed" if name == "list_length" else encoded)
         if unary == NULL:
             unary = find_decimal_unary(encoded)
         if unary == NULL:

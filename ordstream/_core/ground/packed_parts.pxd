@@ -18,3 +18,4 @@ cdef extern from "packed_parts.hpp" namespace "ord" nogil:
     int LEAF_TEXT
     int LEAF_COUNTED
     int LEAF_WIDE
+    int LEAF_PACKED

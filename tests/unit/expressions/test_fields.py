@@ -84,17 +84,30 @@ def test_a_key_may_be_one():
     ("made", "words"),
     [
         (lambda: C("s").struct.field("plane"), r"'plane'.*did you mean 'plain'"),
-        (lambda: inner("skipped"), r"'s'.in.skipped is list<.*passed through as a part, not computed with"),
+        (lambda: inner("skipped") + 1, r"skipped'\) is list<.*passed through, not computed with; .list and"),
         (lambda: inner("u64"), r"'s'.in.u64 is uint64"),
-        (lambda: C("s").struct["in"], r"'s'.in is struct"),
+        (lambda: C("s").struct["in"] == C("s").struct["in"], r"'in'\) is struct.*not computed with"),
         (lambda: C("k").struct["a"], r"is for structs, 'k' is int64"),
         (lambda: inner("text").struct["a"], r"is for structs, 's'.in.text is string"),
-        (lambda: (C("k") + 1).struct["a"], "is for columns and their fields"),
+        (lambda: (C("k") + 1).struct["a"], r"is for structs, \(k \+ 1\) is int64"),
+        (lambda: od.lit(None).struct["a"], "is for structs"),
     ],
 )
 def test_mistakes_are_told(made, words):
     with pytest.raises(od.SchemaError, match=f"(?i){words}"):
         od.Pipeline(DATA.schema).with_columns(x=made())
+
+
+@pytest.mark.parametrize("rows", [1, 7, "auto"])
+def test_a_field_that_is_a_struct_or_a_list_passes(rows):
+    made = od.Pipeline(DATA.schema).with_columns(inside=C("s").struct["in"], list=C("s").struct["first"])
+    made = made.filter(C("s").struct["in"].is_not_null()).with_columns(n=C("s").struct["first"].length())
+    expected = run_serial(made, DATA).table
+    found = made.run(DATA, workers=2, chunk_rows=rows).table
+    assert found.schema == expected.schema
+    assert found.to_pylist() == expected.to_pylist()
+    assert found["inside"].type == INNER
+    assert expected["n"].to_pylist()[:3] == [2, 0, 1]
 
 
 def test_names():
