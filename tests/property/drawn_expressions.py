@@ -31,6 +31,11 @@ def listing(test: Any) -> Any:
     return lambda type_: (is_list(type_) or is_packed_list(type_)) and test(type_.value_type)
 
 
+def counted(type_: pa.DataType) -> bool:
+    """An integer that lists are searched for."""
+    return pat.is_integer(type_) and not pat.is_uint64(type_)
+
+
 def column_text(name: str) -> str:
     return f"od.col({name!r})"
 
@@ -168,7 +173,7 @@ class Expressions:
         kinds = ["null", "compare"] + ["column"] * 3 * bool(names)
         kinds += ["text"] * 2 * bool(named(self.schema, is_string))
         kinds += ["time"] * 2 * bool(named(self.schema, is_temporal))
-        kinds += ["contains"] * bool(named(self.schema, listing(pat.is_integer)))
+        kinds += ["contains"] * bool(named(self.schema, listing(counted)))
         if depth:
             kinds += ["compare", "compare", "logic", "logic", "not", "isin", "eq"]
         kind = self.pick(kinds)
@@ -177,7 +182,7 @@ class Expressions:
         if kind == "column":
             return column_text(self.pick(names))
         if kind == "contains":
-            lists = column_text(self.pick(named(self.schema, listing(pat.is_integer))))
+            lists = column_text(self.pick(named(self.schema, listing(counted))))
             return f"{lists}.list.contains({self.integer(max(depth - 1, 0))})"
         symbol = self.pick(("==", "!=", "<", "<=", ">", ">="))
         if kind == "text":
