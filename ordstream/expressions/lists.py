@@ -58,7 +58,8 @@ class Lists:
 
     def contains(self, value: Any) -> Expr:
         """Whether an element equals `value`, a constant or an expression, as `==` compares: a NaN equals
-        nothing, and neither does a null element. A null value gives null.
+        nothing, and neither does a null element. A null value gives null. Lists of uint64, lists or structs
+        are a SchemaError.
         """
         if value is None:
             raise SchemaError("list.contains: null equals no element; what is looked for must be a value")
