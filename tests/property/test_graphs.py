@@ -121,7 +121,7 @@ def reordered_graphs(draw: Any) -> Graph:
     ends = grown(draw, lane, draw(st.integers(0, 2)), BEHIND_REORDER)
     for end in ends:
         if draw(st.integers(0, 3)):
-            getattr(end, draw(st.sampled_from(["window", "window", "rolling"])))()
+            getattr(end, draw(st.sampled_from(["window", "rolling"])))()
     if draw(st.booleans()):
         ends += grown(draw, front, 1)
     if draw(st.booleans()):
