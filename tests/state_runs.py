@@ -22,6 +22,7 @@ import ordstream as od
 from ordstream.ground.types import storage_values
 from ordstream.operators.state import check_state
 from ordstream.reference.base import sort_key
+from ordstream.testing import run_serial
 
 door = pytest.importorskip("ordstream._core.flow.state_door", reason="the core is not built")
 StateRowError = pytest.importorskip("ordstream._core.flow.install").StateRowError
@@ -223,3 +224,41 @@ def configurations() -> list[dict[str, Any]]:
         {"workers": 0, "buckets": 9, "rows": 5},
         {"workers": 2, "most": 50},
     ]
+
+
+STATE_WAYS = ({"workers": 0, "buckets": 3, "chunk_rows": 4}, {"workers": 2, "buckets": 1})
+
+
+def check_state_moves(pipeline: od.Pipeline, data: pa.Table) -> None:
+    """A run of 60 tuples that is cut goes on in other runs; the rows of state are those of the tuples
+    alone.
+    """
+    expected = exact_rows([run_serial(pipeline, data).table], pipeline.schema)
+    found, snapshot = [], {}
+    for part, (low, high) in enumerate([(0, 11), (11, 12), (12, 40), (40, 60)]):
+        end = {} if high == 60 else {"end": "suspend"}
+        result = pipeline.run(data.slice(low, high - low), **STATE_WAYS[part % 2], **snapshot, **end)
+        found += exact_rows([result.table], pipeline.schema)
+        snapshot = {"restore": result.snapshot}
+    assert found == expected
+    states = []
+    for way in STATE_WAYS:
+        with Segment(pipeline, **way) as segment:
+            segment.push(data)
+            states.append(segment.state())
+        with Segment(pipeline, **way) as segment:
+            segment.install(states[0])
+            states.append(segment.state())
+    assert all(same_states(states[0], other) for other in states)
+
+
+def check_memory_comes_back(pipeline: od.Pipeline, data: pa.Table) -> None:
+    """What keys of many tuples hold is given back with them."""
+    (name,) = (operator.name for operator in pipeline.plan.operators)
+    with Segment(pipeline, workers=0, buckets=1) as segment:
+        empty = segment.bytes(name)
+        segment.push(data)
+        full = segment.bytes(name)
+        assert segment.remove(name, segment.state_of(name)) > 20
+        assert segment.state_of(name).num_rows == 0
+        assert segment.bytes(name) <= empty + (full - empty) // 8

@@ -8,12 +8,12 @@ a) A key's rows are entries (row_queue.pxd) behind a heap whose root is the wors
 b) Rows are not lent (lent_rows.pxd): those that stay are few of each batch, and would hold all of them.
 c) A row of state has a key's rows best first, from which ranks and turns follow.
 """
-from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_F32, PT_F64, PT_U64, Chunk, Failure, LayoutOwner,
-    View, Worker, chunk_alloc, chunk_reserve, failure_set,
+    View, Worker, chunk_reserve, failure_set,
 )
 from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
@@ -22,7 +22,7 @@ from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls, bytes_of_buc
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_record, keyed_state,
 )
-from ordstream._core.state.late_rows cimport LATE_BEGIN, LateRows
+from ordstream._core.state.late_rows cimport LATE_BEGIN, LateRows, late_new
 from ordstream._core.state.ranking cimport float_rank
 from ordstream._core.state.row_queue cimport (
     Entry, Queue, RowSpec, RowSpecOwner, entry_of, expect_entry, flag_of, is_null, own_of, put_newest,
@@ -38,7 +38,6 @@ cdef enum:
     NEAR_ROWS = 2              # most rows whose places lie in the record
     FIRST_ROOM = 4             # rows, where there are more
     SHOWN_AHEAD = 4            # rows between a prefetch and the flush of a row
-    MOST_FLUSHED = 0x7fffffff  # rows
 
 cdef struct Ranked:
     int64_t rank
@@ -298,18 +297,10 @@ cdef int best_end(const BestContext* x, Worker* w, Bucket* b, Chunk* out) noexce
         total += (<const Best*> keyed_state(&b.keyed, slot)).n
     if total == 0:
         return 0
-    late = <LateRows*> chunk_alloc(w, out, sizeof(LateRows))
-    out.flush_time = <int64_t*> chunk_alloc(w, out, total * 8)
-    out.flush_key = <char**> chunk_alloc(w, out, total * 8)
-    if late == NULL or out.flush_time == NULL or out.flush_key == NULL or total > MOST_FLUSHED:
+    late = late_new(w, out, total, x, b)
+    if late == NULL:
         return -1
-    late.words = <int64_t*> chunk_alloc(w, out, total * 8)
-    if late.words == NULL:
-        return -1
-    late.context = x
-    late.state = b
     late.show = show_best
-    out.hash = <uint64_t*> late
     for slot in range(b.keyed.count):
         if stop_due(w, slot):
             return 0

@@ -37,7 +37,7 @@ from ordstream._core.state.key_records cimport key_copy
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeyedState, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_record, keyed_state,
 )
-from ordstream._core.state.late_rows cimport LATE_BEGIN, LateRows
+from ordstream._core.state.late_rows cimport LATE_BEGIN, LateRows, late_new
 from ordstream._core.state.lent_rows cimport (
     SHOWN_ALREADY, LentRows, is_lent, lent_settle, lent_valid, show_kept, show_lent_column,
 )
@@ -48,7 +48,6 @@ from ordstream._core.state.state_rows cimport owner_state
 
 cdef enum:
     SHOWN_AHEAD = 4            # keys between a prefetch and the flush of a key
-    MOST_FLUSHED = 0x7fffffff  # rows
 
 cdef dict MODES = {"lag": LAG, "lead": LEAD, "tail": TAIL, "first": FIRST, "last": LAST}
 
@@ -289,18 +288,10 @@ cdef int kept_end(KeptContext* x, Kernel* k, Worker* w, KeptBucket* b, Chunk* ou
         total += (<const Ring*> (b.base.single if x.keys == NULL else keyed_state(&b.base.keyed, slot))).n
     if total == 0:
         return 0
-    late = <LateRows*> chunk_alloc(w, out, sizeof(LateRows))
-    out.flush_time = <int64_t*> chunk_alloc(w, out, total * 8)
-    out.flush_key = <char**> chunk_alloc(w, out, total * 8)
-    if late == NULL or out.flush_time == NULL or out.flush_key == NULL or total > MOST_FLUSHED:
+    late = late_new(w, out, total, x, b)
+    if late == NULL:
         return -1
-    late.words = <int64_t*> chunk_alloc(w, out, total * 8)
-    if late.words == NULL:
-        return -1
-    late.context = x
-    late.state = b
     late.show = show_kept_late
-    out.hash = <uint64_t*> late
     for slot in range(keys):
         if stop_due(w, slot):
             return 0

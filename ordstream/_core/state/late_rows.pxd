@@ -10,9 +10,10 @@ arena.
 Inline only: there is no module of this name at run time.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from ordstream._core.ground.chunk cimport Chunk, Worker
+from ordstream._core.ground.chunk cimport Chunk, Worker, chunk_alloc
 
 cdef enum:
+    MOST_FLUSHED = 0x7fffffff  # rows
     LATE_BEGIN = -1        # in place of a column: once, before the first
 
 cdef struct LateRows:
@@ -28,3 +29,21 @@ cdef struct LateRows:
 cdef inline LateRows* late_of(const Chunk* made) noexcept nogil:
     """NULL: its rows are there."""
     return <LateRows*> made.hash
+
+
+cdef inline LateRows* late_new(Worker* w, Chunk* out, int64_t total, const void* context,
+                               void* state) noexcept nogil:
+    """Room in a chunk for the words, times and keys of `total` rows. The caller sets `show`, fills them in
+    and counts them in out.n. NULL: no memory, or more rows than a chunk has."""
+    cdef LateRows* late = <LateRows*> chunk_alloc(w, out, sizeof(LateRows))
+    out.flush_time = <int64_t*> chunk_alloc(w, out, total * 8)
+    out.flush_key = <char**> chunk_alloc(w, out, total * 8)
+    if late == NULL or out.flush_time == NULL or out.flush_key == NULL or total > MOST_FLUSHED:
+        return NULL
+    late.words = <int64_t*> chunk_alloc(w, out, total * 8)
+    if late.words == NULL:
+        return NULL
+    late.context = context
+    late.state = state
+    out.hash = <uint64_t*> late
+    return late

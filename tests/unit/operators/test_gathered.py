@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from property.compare import agree, run_core
-from state_runs import Segment, exact_rows, same_states
+from state_runs import Segment, check_memory_comes_back, check_state_moves
 
 import ordstream as od
 from ordstream.testing import run_serial
@@ -97,41 +97,14 @@ def test_the_same_everywhere(kind, key):
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "final"])
 def test_their_state_moves(kind):
-    """A run that is cut goes on in other runs; the rows of state are those of the tuples alone."""
-    data = table(60, seed=4)
-    pipeline = KINDS[kind](od.Pipeline(SCHEMA).key_by("k"))
-    expected = exact_rows([run_serial(pipeline, data).table], pipeline.schema)
-    ways = [{"workers": 0, "buckets": 3, "chunk_rows": 4}, {"workers": 2, "buckets": 1}]
-    found, snapshot = [], {}
-    for part, (low, high) in enumerate([(0, 11), (11, 12), (12, 40), (40, 60)]):
-        end = {} if high == 60 else {"end": "suspend"}
-        result = pipeline.run(data.slice(low, high - low), **ways[part % 2], **snapshot, **end)
-        found += exact_rows([result.table], pipeline.schema)
-        snapshot = {"restore": result.snapshot}
-    assert found == expected
-    states = []
-    for way in ways:
-        with Segment(pipeline, **way) as segment:
-            segment.push(data)
-            states.append(segment.state())
-        with Segment(pipeline, **way) as segment:
-            segment.install(states[0])
-            states.append(segment.state())
-    assert all(same_states(states[0], other) for other in states)
+    check_state_moves(KINDS[kind](od.Pipeline(SCHEMA).key_by("k")), table(60, seed=4))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "final"])
 def test_memory_comes_back(kind):
-    pipeline = KINDS[kind](od.Pipeline(SCHEMA).key_by("k"))
-    (name,) = (operator.name for operator in pipeline.plan.operators)
-    with Segment(pipeline, workers=0, buckets=1) as segment:
-        empty = segment.bytes(name)
-        data = table(400, keys=200)
-        segment.push(data.set_column(0, "ts", pa.array([5] * 400)))  # nothing closes
-        full = segment.bytes(name)
-        assert segment.remove(name, segment.state_of(name)) > 20
-        assert segment.state_of(name).num_rows == 0
-        assert segment.bytes(name) <= empty + (full - empty) // 8
+    data = table(400, keys=200)
+    closes_nothing = data.set_column(0, "ts", pa.array([5] * 400))
+    check_memory_comes_back(KINDS[kind](od.Pipeline(SCHEMA).key_by("k")), closes_nothing)
 
 
 def test_a_state_that_is_none_is_refused():
