@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ordstream.operators.partition import equal_ranges, ranges
     from ordstream.operators.punctuation import every
     from ordstream.operators.shed import Frozen
-    from ordstream.operators.window_kinds import hopping, rolling, rows, session, tumbling
+    from ordstream.operators.window_kinds import calendar, hopping, rolling, rows, session, tumbling
     from ordstream.pipeline import KeyedPipeline, Pipeline
     from ordstream.pipeline.graph import union
     from ordstream.snapshots.checkpoint import Checkpoint
@@ -90,6 +90,7 @@ __all__ = [
     "SourceError",
     "arg_max",
     "arg_min",
+    "calendar",
     "codec",
     "col",
     "collect",
@@ -167,7 +168,7 @@ _HOMES = {
     "pipeline": ("KeyedPipeline", "Pipeline"),
     "pipeline.graph": ("union",),
     "operators.shed": ("Frozen",),
-    "operators.window_kinds": ("hopping", "rolling", "rows", "session", "tumbling"),
+    "operators.window_kinds": ("calendar", "hopping", "rolling", "rows", "session", "tumbling"),
     "snapshots.checkpoint": ("Checkpoint",),
     "snapshots.snapshot": ("Snapshot",),
 }

@@ -1,4 +1,4 @@
-"""window: aggregations over tumbling windows or sessions, which forget what is closed."""
+"""window: aggregations over windows side by side, hopping ones or sessions, which forget what is closed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError
+from ordstream.ground.duration import time_span
 from ordstream.ground.types import column_index, integer_range
 from ordstream.operators.aggregation import (
     Accumulators,
@@ -36,13 +37,13 @@ Emit = Literal["close", "updates", "both"]
 class Window(Operator):
     """Output: key columns, start, end, one column per aggregate; with emit="both" then `closed`.
 
-    Of a tumbling or hopping window `start` belongs to it and `end` does not; of a session they are the times
-    of its first and its last tuple.
+    Of a tumbling or hopping window, or the calendar's, `start` belongs to it and `end` does not; of a
+    session they are the times of its first and its last tuple.
 
     Attributes
     ----------
     window : BoundWindow
-        "tumbling", "hopping" or "session".
+        "tumbling", "hopping", "calendar" or "session".
     time : int
     aggregates : tuple of BoundAggregation
     emit : "close", "updates" or "both"
@@ -164,10 +165,18 @@ class Window(Operator):
         return f": {self.window} of {self.input.names[self.time]}: {made}"
 
     def own_notes(self) -> list[str]:
+        field, bound = self.input.field(self.time), self.window
         if self.clock is None:
-            name = self.input.names[self.time]
-            return [f"{name!r} is not the clock: a window closes at its key's next row, or at the end"]
-        return [f"closed by {clock_text(self.clock)}, at multiples of {self.window.marks}"]
+            text = f"{field.name!r} is not the clock: a window closes at its key's next row, or at the end"
+        else:
+            text = f"closed by {clock_text(self.clock)}, at multiples of {bound.marks}"
+        notes = [text]
+        zone = getattr(field.type, "tz", None)
+        if bound.kind == "tumbling" and not bound.offset and zone not in (None, "UTC"):
+            days = bound.length / time_span("1d", field, self.name)
+            if days.is_integer():
+                notes.append(f"days of UTC: od.calendar('1d') has those of {zone}")
+        return notes
 
     def grows(self) -> tuple[int | None, frozenset[int]] | None:
         # A window is given once when it closes: its key and start tell it.
@@ -191,8 +200,8 @@ class Open(NamedTuple):
 class WindowReference(Keyed):
     """A key has at most one open window.
 
-    Its next tuple outside closes it. So does the clock, at the multiples of the window's length: a tumbling
-    window that ends there or before; a session whose last tuple is more than the timeout before. Nothing is
+    Its next tuple outside closes it. So does the clock, at the multiples that the window looks at: one that
+    ends there or before; a session whose last tuple is more than the timeout before. Nothing is
     known then of the key.
     """
 
@@ -218,23 +227,28 @@ class WindowReference(Keyed):
 
     def start_of(self, time: int, window: Open | None) -> int:
         """Start of the window of a tuple."""
-        length = self.operator.window.length
-        if self.operator.window.kind == "session":
-            return window.start if window is not None and time - window.last <= length else time
-        start: int = time // length * length
-        if start < self.limits[0] or start + length > self.limits[1]:
-            raise OverflowError(f"the window from {start} to {start + length} is out of range")
+        bound: BoundWindow = self.operator.window
+        if bound.kind == "session":
+            return window.start if window is not None and time - window.last <= bound.length else time
+        start, end = bound.interval(time)
+        if start < self.limits[0] or end > self.limits[1]:
+            raise OverflowError(f"the window from {start} to {end} is out of range")
         return start
 
+    def end_of(self, window: Open) -> int:
+        """What is shown as the end of a window."""
+        bound: BoundWindow = self.operator.window
+        return window.last if bound.kind == "session" else bound.interval(window.start)[1]
+
     def on_time(self, time: int) -> list[Step]:
-        operator, length = self.operator, self.operator.window.length
+        operator, bound = self.operator, self.operator.window
         if operator.clock is None:
             return []
-        now = time // max(length, 1) * max(length, 1)
+        now = time // bound.marks * bound.marks
         due = []
         for key, window in self.states.items():
-            end = window.last if operator.window.kind == "session" else window.start + length
-            if now - end > length if operator.window.kind == "session" else end <= now:
+            end = self.end_of(window)
+            if now - end > bound.length if bound.kind == "session" else end <= now:
                 due.append((end, key))
         return [lambda key=key: self.close(key) for _, key in sorted(due)]  # type: ignore[misc]
 
@@ -247,11 +261,10 @@ class WindowReference(Keyed):
         return [] if self.operator.emit == "updates" else [row]
 
     def shown(self, key: SortKey, closed: bool) -> Row:
-        window, operator = self.states[key], self.operator
-        end = window.last if operator.window.kind == "session" else window.start + operator.window.length
+        window = self.states[key]
         values = self.accumulators.values(window.accumulators)
-        told = (closed,) if operator.emit == "both" else ()
-        return (*self.key_values[key], window.start, end, *values, *told)
+        told = (closed,) if self.operator.emit == "both" else ()
+        return (*self.key_values[key], window.start, self.end_of(window), *values, *told)
 
 
 class Hops(NamedTuple):
@@ -294,8 +307,9 @@ class HoppingReference(Keyed):
 
     def starts(self, time: int) -> list[int]:
         """Starts of the windows that a time lies in."""
-        length, every = self.operator.window.length, self.operator.window.every
-        first, newest = ((time - length) // every + 1) * every, time // every * every
+        length, every, offset = (getattr(self.operator.window, one) for one in ("length", "every", "offset"))
+        first = ((time - length - offset) // every + 1) * every + offset
+        newest = (time - offset) // every * every + offset
         if first < self.limits[0] or newest + length > self.limits[1]:
             raise OverflowError(f"the windows from {first} to {newest + length} are out of range")
         return list(range(first, newest + 1, every))
@@ -304,7 +318,7 @@ class HoppingReference(Keyed):
         if self.operator.clock is None:
             return []
         window = self.operator.window
-        now = time // window.every * window.every
+        now = time // window.marks * window.marks
         due = [
             (start + window.length, key, start)
             for key, state in self.states.items()

@@ -17,11 +17,14 @@ from ordstream.plan.clock import clock_of
 KINDS = (
     *("od.tumbling(1)", "od.tumbling(3)", "od.tumbling(40)", "od.session(0)", "od.session(4)"),
     *("od.hopping(3, every=1)", "od.hopping(40, every=20)", "od.hopping(7, every=3)"),
+    *("od.tumbling(40, offset=7)", "od.hopping(7, every=3, offset=-1)"),
 )
+#: Of dates and timestamps.
+CALENDARS = ("od.calendar('1d')", "od.calendar('1w')", "od.tumbling('1mo')", "od.tumbling('1y')")
 #: Of a date64, in whole days.
 DAY_KINDS = (
     *("od.tumbling('1d')", "od.tumbling('3d')", "od.session(0)", "od.session('4d')"),
-    *("od.hopping('3d', every='1d')", "od.hopping('7d', every='3d')"),
+    *("od.hopping('3d', every='1d')", "od.hopping('7d', every='3d')", "od.tumbling('3d', offset='1d')"),
 )
 
 
@@ -50,7 +53,10 @@ class Windows:
         calls = ", ".join(f"{call}.alias({name!r})" for name, call in self.aggregations(set(names)))
         emit = self.pick(("", ", emit='updates'", ", emit='both'"))
         time = self.time(times)
-        kinds = DAY_KINDS if pat.is_date64(self.schema.field(time).type) else KINDS
+        type_ = self.schema.field(time).type
+        kinds = DAY_KINDS if pat.is_date64(type_) else KINDS
+        if pat.is_date(type_) or pat.is_timestamp(type_):
+            kinds += CALENDARS
         self.add(f"{key}.window({self.pick(kinds)}, time={time!r}).aggregate({calls}{emit}{self.policy()})")
 
     def window_of_count(self, times: list[str]) -> str:

@@ -2,10 +2,10 @@
 (b), (c), (f).
 
 a) The open windows of a key are those that its latest tuple lies in, without those that a mark closed: they
-   begin at every multiple of `every` from `first` on, `n` of them, at most `m`. Window number i (its start
-   divided by `every`) has the aggregates (fold.pxd) at place i modulo m. A tuple is folded into each.
+   begin `every` apart from `first` on, `n` of them, at most `m`. Window number i (its start divided by
+   `every`, rounded down) has the aggregates (fold.pxd) at place i modulo m. A tuple is folded into each.
 b) A tuple closes the windows that end at its time or before. So does the clock, whose marks an operator sees
-   at the multiples of `every`; a key without an open window is then forgotten.
+   at multiples of its period, where every window begins; a key without an open window is then forgotten.
 c) A bucket knows a lower bound of what is open (`earliest`): a mark before which nothing can be due costs
    nothing. Another one goes over the bucket's keys, each of which has then a window that closes, where
    `length` is a multiple of `every`: a key's windows end one after the other.
@@ -191,7 +191,6 @@ cdef class HoppingKernel(KernelOwner):
         x.words = (1 + x.window.fold.n + 7) & ~7
         x.every = operator.window.every
         x.m = operator.window.overlaps
-        x.window.by.period = x.every
         x.window.by.word = <int32_t> (<char*> &one.n - <char*> &one)
         self.kernel.ctx = <void*> x
         self.kernel.prepare = hopping_prepare

@@ -28,13 +28,22 @@ cdef inline int64_t behind_multiple(int64_t time, int64_t of) noexcept nogil:
 
 cdef inline char* window_at(const HoppingContext* x, Hops* s, int64_t start) noexcept nogil:
     """The aggregates of the window that starts there."""
-    return <char*> (s + 1) + behind_multiple(start // x.every, x.m) * x.window.fold.size
+    cdef int64_t number = start // x.every                   # of the window: rounded down below
+    if start % x.every < 0:
+        number -= 1
+    return <char*> (s + 1) + behind_multiple(number, x.m) * x.window.fold.size
+
+
+cdef inline int64_t behind_start(const HoppingContext* x, int64_t time) noexcept nogil:
+    """By how much a time is behind the newest window's start."""
+    cdef int64_t behind = behind_multiple(time, x.every) - x.window.offset
+    return behind + x.every if behind < 0 else behind
 
 
 cdef inline bint windows_of(const HoppingContext* x, int64_t time, int64_t* first,
                             int64_t* n) noexcept nogil:
     """The windows that a time lies in: start of the first one, and how many. False: one is out of range."""
-    cdef int64_t behind = behind_multiple(time, x.every)
+    cdef int64_t behind = behind_start(x, time)
     cdef int64_t back
     if <uint64_t> time - <uint64_t> x.window.least < <uint64_t> behind:
         return False

@@ -43,6 +43,7 @@ cdef struct WindowContext:
     int32_t shown          # PhysicalType of start and end, where they are shown
     int32_t emission       # Emission
     int64_t length         # of a window; of a session the timeout
+    int64_t offset         # where windows side by side, and hopping ones, begin: from 0 to their distance
     int64_t least          # range of start and end
     int64_t most
 
@@ -214,7 +215,8 @@ cdef inline FoldOwner window_setup(KernelOwner owner, operator, WindowContext* x
                             f"a timestamp")
     x.by.clocked = operator.clock is not None
     x.length = operator.window.length
-    x.by.period = max(x.length, 1)
+    x.offset = operator.window.offset
+    x.by.period = operator.window.marks
     owner.kernel.uses_hash = 1 if operator.key else 0
     return fold
 
