@@ -2,6 +2,8 @@
 task.
 """
 
+import zlib
+
 import pytest
 
 
@@ -13,3 +15,15 @@ def spark(java):
     session = local_session(2, retries=3, memory="1g")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def small_batches(request, monkeypatch):
+    """By its name a test's small micro-batches run in the driver, as by default, or all as tasks."""
+    if (
+        request.module.__name__.endswith("test_stream_on_driver")
+        or zlib.crc32(request.node.name.encode()) % 2
+    ):
+        return
+    on_driver = pytest.importorskip("ordstream.spark.streaming.on_driver")
+    monkeypatch.setattr(on_driver, "AUTO_ROWS", 0)

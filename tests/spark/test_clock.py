@@ -1,5 +1,8 @@
 """Windows and sessions that a clock closes, over nodes in Spark: the whole output in order, and its tags."""
 
+import datetime
+
+import pyarrow as pa
 import pytest
 from spark_tools import SOURCE, rows_of, stream, write_files
 
@@ -96,3 +99,29 @@ def test_a_clock_needs_rows_that_are_sorted_by_it(spark, frame):
     with pytest.raises(od.PlanError, match="order_by begins with its column, 'ts', ascending"):
         apply(windows(), frame, order_by=["user", "ts"], nodes=2)
     assert explain(windows(), spark, order_by="ts", nodes=2).count("cut: rows to nodes by hash of") == 2
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC"])
+def test_days_are_those_of_the_sessions_zone(spark, zone):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        begin = datetime.datetime(2024, 3, 29, tzinfo=datetime.UTC)  # Berlin has 23 hours two days later
+        at = [begin + datetime.timedelta(hours=5 * n) for n in range(60)]
+        data = pa.table({"ts": pa.array(at, pa.timestamp("us", "UTC")), "k": [n % 3 for n in range(60)]})
+        frame = spark.createDataFrame(data)
+        pipeline = (
+            od.Pipeline(frame).key_by("k").window(od.calendar("1d"), time="ts").aggregate(n=od.count())
+        )
+        expected = run_serial(pipeline, data.cast(pipeline.source_schema)).table
+        ends = [end.timestamp() for end in expected["end"].to_pylist()]
+        hours = [
+            end - start.timestamp() for end, start in zip(ends, expected["start"].to_pylist(), strict=True)
+        ]
+        assert set(hours) == ({23 * 3600, 24 * 3600} if zone == "Europe/Berlin" else {24 * 3600})
+        for nodes in (1, 2):
+            found = apply(pipeline, frame, order_by="ts", nodes=nodes).toArrow()
+            assert found.select(["k", "n"]).to_pylist() == expected.select(["k", "n"]).to_pylist()
+            assert [end.timestamp() for end in found["end"].to_pylist()] == ends
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)

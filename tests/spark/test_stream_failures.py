@@ -190,6 +190,13 @@ def test_a_slack_that_is_no_time_is_told_by_its_name(start, slack):
     assert query.awaitTermination(SECONDS)
 
 
+@pytest.mark.parametrize("trigger", [{"x": 1}, {}, {"once": True, "availableNow": True}, {1: 2}])
+def test_a_trigger_that_spark_has_not_is_told(start, trigger):
+    schema = pa.schema([("ts", pa.int64()), ("user", pa.int64())])
+    with pytest.raises(PlanError, match="trigger takes one keyword of Spark's trigger"):
+        start(od.Pipeline(schema).key_by("user").count("n"), trigger=trigger)
+
+
 @pytest.mark.parametrize("stopped", [True, False])
 def test_spark_s_own_stop_reads_our_texts(spark, stopped):
     """Its pattern for an interrupt takes stack for each character: the stream's thread died of a trace."""

@@ -109,6 +109,9 @@ def test_a_stream_that_was_finished_says_where_its_state_is(run):
     with pytest.raises(PlanError, match=r"was finished at epoch 1, .*: state\(\.\.\., epoch=0\)"):
         od.spark.state(checkpoint, "count_1")
     assert od.spark.state(checkpoint, "count_1", epoch=0).count() == 2
+    for wrong in (-1, 2, True, "0"):
+        with pytest.raises(PlanError, match="its epochs are 0 to 1, got epoch="):
+            od.spark.state(checkpoint, "count_1", epoch=wrong)
 
 
 def test_slack_finds_a_column_in_another_case(run):

@@ -14,6 +14,7 @@ import pytest
 import ordstream as od
 from ordstream.errors import PlanError, SourceError
 from ordstream.spark.streaming import epoch_runner
+from ordstream.spark.streaming import on_driver as small_batches
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.micro_batch import FETCHING_TASKS, MicroBatch, Sorting
 from ordstream.spark.streaming.row_order import unpacked
@@ -123,7 +124,7 @@ def test_the_driver_commits_what_tasks_commit(elsewhere, tmp_path):
     table = rows(sum(FILES))
     folder = written(tmp_path / "in", table)
     in_tasks, on_driver = tmp_path / "tasks", tmp_path / "driver"
-    assert not any(one["on_driver"] for one in run(elsewhere, folder, in_tasks).epochs)
+    assert not any(one["on_driver"] for one in run(elsewhere, folder, in_tasks, driver_rows=0).epochs)
     query = run(elsewhere, folder, on_driver, driver_rows=MOST)
     # not the first one, none of more rows, none behind such a one
     assert [one["on_driver"] for one in query.epochs] == [False, True, False, False, True, True]
@@ -230,8 +231,40 @@ def test_of_too_many_rows_few_are_fetched(spark, monkeypatch):
     assert nothing.fetched(5) == []
 
 
+def twice(row):
+    return (*row[:-1], row.paid and 2 * row.paid)
+
+
+def test_by_default_what_is_small_runs_in_the_driver_unless_it_is_the_users_code(
+    spark, tmp_path, monkeypatch
+):
+    folder = written(tmp_path / "in", rows(sum(FILES)))
+
+    def where(name, pipeline=None, **options):
+        query = run(spark, folder, tmp_path / name, pipeline=pipeline, **options)
+        assert all(one["input_bytes"] > 0 for one in query.epochs)
+        return [one["on_driver"] for one in query.epochs], query.epochs
+
+    all_but_first = [False] + [True] * (len(FILES) - 1)
+    (found, epochs) = where("plain")
+    assert found == all_but_first
+    spent = od.Pipeline(SCHEMA).key_by("user").scan(paid=od.sum("price"))
+    mapped = spent.map(twice, schema=spent.schema)
+    nowhere = [False] * len(FILES)
+    assert where("mapped", mapped)[0] == nowhere
+    assert where("asked", mapped, driver_rows=1_000)[0] == all_but_first
+    assert where("threads", workers=1)[0] == where("never", driver_rows=0)[0] == nowhere
+    monkeypatch.setattr(small_batches, "AUTO_ROWS", 50)
+    assert where("fewer")[0] == [False, True, False, False, True, True]
+    monkeypatch.setattr(small_batches, "AUTO_ROWS", 1_000)
+    largest = max(one["input_bytes"] + one["state_bytes"] for one in epochs[:-1])
+    monkeypatch.setattr(small_batches, "AUTO_SIZE", largest - 1)
+    found, _ = where("smaller")
+    assert found.count(False) == 2  # the first one, and the one behind the largest
+
+
 def test_a_wrong_driver_rows_is_refused(spark, tmp_path):
     folder = written(tmp_path / "in", rows(sum(FILES)))
-    for wrong in (-1, True, 1.5, "all", 10_000_001):
-        with pytest.raises(PlanError, match="driver_rows is a whole number from 0 to 10,000,000"):
+    for wrong in (-1, True, 1.5, "all", None, 10_000_001):
+        with pytest.raises(PlanError, match="driver_rows is 'auto' or a whole number from 0 to 10,000,000"):
             run(spark, folder, tmp_path / "c", driver_rows=wrong)

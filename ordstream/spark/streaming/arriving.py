@@ -102,6 +102,7 @@ class Arriving(Iterator[pa.RecordBatch]):
         self._arrival = arrival
         self._files = files
         self._digest = InputDigest()
+        self._bytes = 0
         self._check = OrderCheck(arrival.ordering)
         self._last = None if arrival.last is None else unpacked(arrival.last)
         self._newest = self._last
@@ -134,6 +135,7 @@ class Arriving(Iterator[pa.RecordBatch]):
                     f"{', '.join(self._arrival.order_by)}"
                 )
             self._digest.add(batch)
+            self._bytes += batch.nbytes
             yield self._in_time(batch)
 
     def _in_time(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -206,6 +208,7 @@ class Arriving(Iterator[pa.RecordBatch]):
         """For the manifest; after the last row. Files are on the disk then."""
         return {
             "input": {"rows": self._digest.rows, "digest": self._digest.hexdigest()},
+            "input_bytes": self._bytes,
             "ingress": {
                 "last": None if self._newest is None else packed(self._newest),
                 "latest": self._latest,

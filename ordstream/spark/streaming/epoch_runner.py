@@ -56,7 +56,7 @@ from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, Epo
 from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock
 from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, map_of
 from ordstream.spark.streaming.micro_batch import InOrder, Rows
-from ordstream.spark.streaming.on_driver import is_small, run_here
+from ordstream.spark.streaming.on_driver import NEVER, SmallBatches, run_here
 from ordstream.spark.streaming.spread import Spread
 
 _RESULT = StructType([StructField(RESULT, BinaryType())])
@@ -94,8 +94,8 @@ class EpochRunner:
         Id of this run of the query.
     policy : Mixed or None
         Keys move between epochs.
-    driver_rows : int
-        A micro-batch of at most so many rows may run in the driver.
+    small : SmallBatches
+        Which micro-batches run in the driver.
     clocked : bool
         The source moves a clock.
     """
@@ -111,7 +111,7 @@ class EpochRunner:
     options: dict[str, Any]
     run: str
     policy: Mixed | None = None
-    driver_rows: int = 0
+    small: SmallBatches = NEVER
     fragments: tuple[Fragment, ...] = ()
     groupings: Mapping[int, Any] = field(default_factory=dict)  # by fragment, from 1
     balance: Mapping[int, FragmentBalance] = field(default_factory=dict)  # by fragment, from 1
@@ -304,9 +304,9 @@ class EpochRunner:
         columns = _columns(plan.source, used_source_columns(plan), self.options)
         function = WholeFunction(self.pipeline, columns, output, arrival, begin, self.workers, self.options)
         failed: Exception | None = None
-        if begin.end == SUSPEND and is_small(None if before is None else before.input, self.driver_rows):
+        if begin.end == SUSPEND and self.small.follow(before):
             try:
-                batches = rows.fetched(self.driver_rows)
+                batches = rows.fetched(self.small.rows)
                 if batches is not None:
                     return run_here(function, batches)
             except Exception as error:
@@ -433,6 +433,7 @@ class EpochRunner:
             },
             finished=begin.end == FINISH,
             figures={
+                "input_bytes": head["input_bytes"],
                 "job_seconds": round(ran, 6),
                 "on_driver": bool(head.get("on_driver", False)),
                 "write_seconds": round(sum(one.get("write_seconds", 0.0) for one in results), 6),

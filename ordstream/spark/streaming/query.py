@@ -256,6 +256,7 @@ class Batches:
         figures_of = {
             "epoch": manifest.number,
             "rows": manifest.input["rows"],
+            "input_bytes": manifest.figures["input_bytes"],
             "serials": list(manifest.serials),
             "emitted_through": list(manifest.emitted_through),
             "output_rows": sum(one["rows"] for one in manifest.output),

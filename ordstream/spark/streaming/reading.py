@@ -105,14 +105,18 @@ def state(
     Raises
     ------
     PlanError
-        There is no such operator with a state, or the stream is finished.
+        There is no such operator with a state, or no such epoch, or the stream is finished.
     CheckpointError
         Nothing was committed, or the state is damaged or gone.
     """
     session, log = _session(spark), EpochLog(checkpoint)
-    manifest = log.last() if epoch is None else log.read(epoch)
+    manifest = log.last()
     if manifest is None:
         raise CheckpointError(f"{log.folder}: no epoch was committed yet")
+    if epoch is not None:
+        if type(epoch) is not int or not 0 <= epoch <= manifest.number:
+            raise PlanError(f"{log.folder}: its epochs are 0 to {manifest.number}, got epoch={epoch!r:.80}")
+        manifest = log.read(epoch)
     if manifest.finished and not manifest.states:
         raise PlanError(
             f"the stream was finished at epoch {manifest.number}, which ended its states; those in front of "

@@ -43,6 +43,7 @@ from ordstream.spark.streaming.epoch_runner import (
     read_columns,
 )
 from ordstream.spark.streaming.micro_batch import InOrder, Sorting
+from ordstream.spark.streaming.on_driver import NEVER, SmallBatches
 from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery
 from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
 from ordstream.spark.streaming.stored_state import stored
@@ -63,9 +64,9 @@ OF_STREAM = (
 )
 #: Column by which our own sources say where a row stands in them.
 OFFSET = "_offset"
-#: The most rows that a micro-batch in the driver may have.
-DRIVER_ROWS = 10_000_000
 
+#: Keywords of Spark's `trigger`.
+TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
 Trigger = str | Mapping[str, Any] | None
 #: Streams of this process by checkpoint: `finish` needs the pipeline.
 _started: dict[Path, tuple[Pipeline, dict[str, Any]]] = {}
@@ -85,7 +86,7 @@ def stream(
     grouping: Any = "hash",
     balance: Mixed | None = None,
     workers: int | str | None = None,
-    driver_rows: int = 0,
+    driver_rows: int | Literal["auto"] = "auto",
     name: str | None = None,
     on_epoch: OnEpoch | None = None,
     **options: Any,
@@ -133,11 +134,12 @@ def stream(
         and a keyed operator; takes the place of `grouping`. Left out later, the keys stay where they are.
     workers : int or "auto", optional
         Threads of a node; default the processors of a Spark task.
-    driver_rows : int
+    driver_rows : int or "auto"
         Where the pipeline runs in one node, a micro-batch of at most so many rows runs in the driver's
         process if the one before had no more either: no Python worker takes part, and a batch takes less
-        time. The output is the same. The pipeline's Python functions run in the driver then, and the rows
-        lie in its memory. Default: never.
+        time. The output is the same. The pipeline's functions run in the driver then, and the rows lie in
+        its memory. "auto": 10,000 rows, where rows and states have at most 32 MiB, the pipeline has no
+        functions of the user's, and no `workers` are asked for. 0: never.
     name : str, optional
         Of Spark's query.
     on_epoch : callable, optional
@@ -180,8 +182,7 @@ def stream(
         raise PlanError(f"on_epoch takes a function of one argument, got {on_epoch!r:.80}")
     if balance is not None and nodes is None:
         raise PlanError("balance needs nodes=: keys move between so many nodes")
-    if type(driver_rows) is not int or not 0 <= driver_rows <= DRIVER_ROWS:
-        raise PlanError(f"driver_rows is a whole number from 0 to {DRIVER_ROWS:,}, got {driver_rows!r:.80}")
+    small = SmallBatches.asked(driver_rows, pipeline.plan, workers)
     runner = _runner(
         log,
         pipeline,
@@ -193,7 +194,7 @@ def stream(
         workers,
         options,
         balance,
-        driver_rows,
+        small,
     )
     sinks = _sinks(sink)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
@@ -464,6 +465,11 @@ def _trigger(trigger: Trigger) -> dict[str, Any]:
     if not isinstance(trigger, Mapping):
         raise PlanError(f"trigger takes a text or a mapping, got {trigger!r:.80}")
     keywords = dict(trigger)
+    unknown = [name for name in keywords if name not in TRIGGERS]
+    if unknown or len(keywords) != 1:
+        raise PlanError(
+            f"trigger takes one keyword of Spark's trigger ({', '.join(TRIGGERS)}), got {trigger!r:.80}"
+        )
     for name in ("continuous", "realTime"):
         if name in keywords:
             raise PlanError(
@@ -528,7 +534,7 @@ def _runner(
     workers: int | str | None,
     options: Mapping[str, Any],
     policy: Mixed | None = None,
-    driver_rows: int = 0,
+    small: SmallBatches = NEVER,
 ) -> EpochRunner:
     if late not in LATE_ROWS:
         raise PlanError(f"late must be one of {', '.join(LATE_ROWS)}; got {late!r}")
@@ -548,5 +554,5 @@ def _runner(
         options=dict(options),
         run=uuid.uuid4().hex,
         policy=policy,
-        driver_rows=driver_rows,
+        small=small,
     )

@@ -62,7 +62,9 @@ def reordered(source=None, slack=8, **options):
 # ---------------------------------------------------------------------------------------------- computed
 
 
-@pytest.mark.parametrize("kind", [od.tumbling(6), od.hopping(8, every=4), od.session(3)])
+@pytest.mark.parametrize(
+    "kind", [od.tumbling(6), od.tumbling(6, offset=1), od.hopping(8, every=4, offset=3), od.session(3)]
+)
 def test_windows_by_a_computed_clock(kind):
     pipeline = per_key(kind, source=computed(), emit="both", n=od.count(), s=od.sum("x"))
     assert over_nodes(pipeline.key_by("n").scan(m=od.count()), drawn(), least=3).rows
@@ -120,7 +122,9 @@ def test_of_two_clocks_of_branches_the_column_s_closes_over_nodes_too():
 
 
 @pytest.mark.parametrize("late", ["drop", "adjust"])
-@pytest.mark.parametrize("kind", [od.tumbling(6), od.hopping(8, every=4), od.session(3)])
+@pytest.mark.parametrize(
+    "kind", [od.tumbling(6), od.tumbling(6, offset=1), od.hopping(8, every=4, offset=3), od.session(3)]
+)
 def test_windows_behind_reorder(kind, late):
     data = drawn(jitter=12)
     source = reordered(late=late).filter(od.col("x") > 2)

@@ -73,7 +73,7 @@ def graph():
 
 def computed():
     made = od.Pipeline(SCHEMA).filter(od.col("item") != "é1").with_columns(at=od.col("ts") * 2 + 1)
-    counted = made.key_by("user").window(od.tumbling(7), time="at").aggregate(n=od.count())
+    counted = made.key_by("user").window(od.tumbling(7, offset=-2), time="at").aggregate(n=od.count())
     return counted.key_by("n").scan(there=od.count())
 
 
