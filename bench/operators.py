@@ -301,6 +301,17 @@ JOBS: dict[str, Job] = {
         "from rows group by k, start",
         ("k", "start"),
     ),
+    "window (calendar)": Job(
+        lambda p: p.key_by("k").window(od.calendar("1mo"), time="ts").aggregate(a=od.sum("x")),
+        lambda f: (
+            f.group_by("k", _pl().col("ts").dt.truncate("1mo").alias("start"))
+            .agg(_pl().col("x").sum().alias("a"))
+            .with_columns(_pl().col("start").dt.offset_by("1mo").alias("end"))
+        ),
+        "select k, date_trunc('month', ts)::timestamp as start, start + interval 1 month as end, sum(x) a "
+        "from rows group by k, start",
+        ("k", "start"),
+    ),
     "window (hopping)": Job(
         lambda p: p.key_by("k").window(od.hopping("5m", every="1m"), time="ts").aggregate(a=od.sum("x"))
     ),
