@@ -20,6 +20,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.expressions.expr import Literal
 from ordstream.expressions.lowered import Lowered
+from ordstream.ground.datetimes import numpy_count
 from ordstream.ground.types import is_temporal
 
 #: Functions that times and durations have a meaning for.
@@ -38,8 +39,14 @@ def constant_beside(literal: Literal, other: Any) -> Literal:
     """
     value: Any = literal.value
     if isinstance(value, np.timedelta64):
-        whole = int(value.astype("timedelta64[ns]").astype(np.int64))
-        return _duration(whole, "ns", other)
+        for unit in ("ns", "us", "ms", "s"):
+            count = None if np.isnat(value) else numpy_count(value, pa.duration(unit))
+            if count is not None:
+                return _duration(count, unit, other)
+        raise SchemaError(
+            f"{value!r} is no length of time: months and years differ, and a number needs a unit; write "
+            "datetime.timedelta(...)"
+        )
     if isinstance(value, datetime.timedelta):
         return _duration(value // datetime.timedelta(microseconds=1), "us", other)
     if value is None or isinstance(value, bool | int | float | str | bytes) or pat.is_duration(other):

@@ -52,6 +52,10 @@ class Expr:
 
     __hash__ = object.__hash__
 
+    # A NumPy scalar on the left leaves the operation to the expression. It would compute with what `item()`
+    # gives, which of a datetime64[ns] is a bare number.
+    __array_priority__ = 1000.0
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -116,7 +118,7 @@ class _Lowering:
                     value = decimals.constant(value)
                 except SchemaError as error:
                     raise self.error(str(error)) from None
-            type_ = pa.scalar(value).type
+            type_ = self.own_type(value)
         vm = physical_type(type_, "constant").vm
         if vm is None:
             raise self.error(f"a constant can't be {type_}")
@@ -130,6 +132,17 @@ class _Lowering:
         except (TypeError, ValueError, OverflowError) as error:
             raise self.error(str(error).replace("column 'constant' is", "beside", 1)) from error
         return Lowered(((f"lit_{vm}", value.encode() if isinstance(value, str) else value),), vm, type_)
+
+    def own_type(self, value: Any) -> pa.DataType:
+        """The type of a constant that nothing beside it gives one."""
+        try:
+            return pa.scalar(value).type
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError):  # NaT, or too long
+            pass
+        if isinstance(value, np.datetime64) and value == value:
+            with contextlib.suppress(OverflowError):
+                return pa.date32() if value == value.astype("M8[D]") else pa.timestamp("us")
+        raise self.error(f"the constant {value!r} has no type of its own; write od.lit(value, type)")
 
     def operands(self, expr: Apply, hint: Any = None, *, elapses: bool = False) -> list[Lowered]:
         """The lowered arguments; constants take their type from the other arguments, or from `hint`. None is

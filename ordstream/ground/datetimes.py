@@ -133,3 +133,37 @@ def _spans(times: int, of: int) -> Callable[[Any], int | None]:
         return found // of
 
     return count
+
+
+def numpy_count(value: np.datetime64 | np.timedelta64, type_: pa.DataType) -> int | None:
+    """The count of NumPy's time in the unit of a column.
+
+    Parameters
+    ----------
+    value : numpy.datetime64 or numpy.timedelta64
+        Of any unit; not NaT.
+    type_ : pyarrow.DataType
+        Of dates, times, timestamps or durations.
+
+    Returns
+    -------
+    int or None
+        None: the column holds another kind of time, or the count would not be exact.
+    """
+    # Not left to Arrow, which takes the number of any timedelta64 for a date or a time of day as it is, and
+    # no other unit than the column's.
+    instant = isinstance(value, np.datetime64)
+    given = np.datetime_data(value.dtype)[0]
+    if pat.is_timestamp(type_) or pat.is_duration(type_):
+        unit = type_.unit
+    elif pat.is_date(type_):
+        unit = "D" if pat.is_date32(type_) else "ms"
+    else:
+        return None
+    if instant == pat.is_duration(type_) or given == "generic" or (not instant and given in "YM"):
+        return None
+    try:
+        counted = value.astype(f"{'M' if instant else 'm'}8[{unit}]")
+    except OverflowError:
+        return None
+    return int(counted.astype(np.int64)) if counted.astype(value.dtype) == value else None

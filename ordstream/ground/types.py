@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, shown, unknown_column
-from ordstream.ground.datetimes import counter
+from ordstream.ground.datetimes import counter, numpy_count
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
@@ -471,18 +471,41 @@ def round_float32(value: float) -> float:
 def _temporal(value: Any, type_: pa.DataType, column: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return _in_range(value, type_, column)
+    of_numpy = isinstance(value, np.datetime64 | np.timedelta64)
+    if (of_numpy or isinstance(value, datetime.datetime)) and value != value:
+        raise ValueError(f"column {column!r} is {type_}, {value!r} is no time: a null is None")
     count = counter(type_)(value)
     if count is not None:
         return count
+    if of_numpy:
+        return _numpy_units(value, type_, column)
     try:
         scalar = pa.scalar(value, type_)
-        exact = isinstance(value, np.generic) or scalar.as_py() == value
+        exact = scalar.as_py() == value
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
+        if pat.is_timestamp(type_) and isinstance(value, datetime.date):
+            raise TypeError(
+                f"column {column!r} is {type_}, {value!r} is a date: its midnight is "
+                f"datetime.datetime({value.year}, {value.month}, {value.day})"
+            ) from error
         raise _wrong(value, type_, column) from error
     if not exact:
         why = _zone_differs(value, type_) or "can't be stored exactly"
         raise ValueError(f"column {column!r} is {type_}, {value!r} {why}")
     return int(scalar.cast(storage_type(type_)).as_py())
+
+
+def _numpy_units(value: Any, type_: pa.DataType, column: str) -> int:
+    """The storage value of a datetime64 or timedelta64."""
+    if isinstance(value, np.datetime64) and pat.is_timestamp(type_) and type_.tz is not None:
+        why = "has no time zone: a datetime has one, such as tzinfo=datetime.timezone.utc"
+        raise ValueError(f"column {column!r} is {type_}, {value!r} {why}")
+    count = numpy_count(value, type_)
+    if count is None:
+        if isinstance(value, np.datetime64) and (pat.is_timestamp(type_) or pat.is_date(type_)):
+            raise ValueError(f"column {column!r} is {type_}, {value!r} can't be stored exactly")
+        raise _wrong(value, type_, column)
+    return _in_range(count, type_, column)
 
 
 def _zone_differs(value: Any, type_: pa.DataType) -> str:
