@@ -178,9 +178,8 @@ def _in_class_of(type_: pa.DataType, low: Lowered) -> Lowered:
     """The same number in 128 bits where the type has so many, without another unit."""
     if not is_wide(type_) or low.vm == "i128":
         return low
-    (name, *operands), *rest = low.code
-    if name == "lit_i64" and not rest:
-        return Lowered((("lit_i128", *operands),), "i128", low.arrow)
+    if len(low.code) == 1 and low.code[0][0] == "lit_i64":
+        return Lowered((("lit_i128", *low.code[0][1:]),), "i128", low.arrow)
     return Lowered((*low.code, ("i2d",)), "i128", low.arrow)
 
 
@@ -191,9 +190,10 @@ def _counted(expr: Any, low: Lowered, scale: int, type_: pa.DataType) -> Lowered
         return Lowered(low.code, low.vm, type_)
     if more > (WIDE_DIGITS if low.vm == "i128" else COUNTED_DIGITS):
         raise SchemaError(f"the units of the two sides of {expr!r} lie too far apart")
-    (name, *operands), *rest = low.code
-    if name in ("lit_i64", "lit_i128") and not rest and abs(operands[0] * 10**more) < _largest(low):
-        return Lowered(((name, operands[0] * 10**more),), low.vm, type_)
+    if len(low.code) == 1 and low.code[0][0] in ("lit_i64", "lit_i128"):
+        name, units = low.code[0]
+        if abs(units * 10**more) < _largest(low):
+            return Lowered(((name, units * 10**more),), low.vm, type_)
     return Lowered((*low.code, (f"lit_{low.vm}", 10**more), (f"mul_{low.vm}",)), low.vm, type_)
 
 

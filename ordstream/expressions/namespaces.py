@@ -14,9 +14,13 @@ import pyarrow as pa
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.synonyms import advice
+from ordstream.ground.types import INT64_MAX
 
 if TYPE_CHECKING:
     from ordstream.expressions.expr import Expr
+
+#: Longest text that padding makes, in characters: of far longer ones Arrow (26) crashes.
+MOST_PADDED = 1 << 20
 
 
 class Strings:
@@ -82,7 +86,7 @@ class Strings:
             `old` is a regular expression (RE2), and "\\1" in `new` its first group.
         """
         if n is not None:
-            _whole(n, "str.replace: n", 1)
+            _whole(n, "str.replace: n", 1, INT64_MAX)
         old, new = _string(old, "replace"), _string(new, "replace")
         if not old:
             raise SchemaError("str.replace: what is replaced must not be empty")
@@ -114,11 +118,11 @@ class Strings:
         return self._stripped("strip_chars_end", characters)
 
     def pad_start(self, length: int, fill_char: str = " ") -> Expr:
-        """At least `length` characters, with `fill_char` in front of too few."""
+        """At least `length` characters (1,048,576 at most), with `fill_char` in front of too few."""
         return self._padded("pad_start", length, fill_char)
 
     def pad_end(self, length: int, fill_char: str = " ") -> Expr:
-        """At least `length` characters, with `fill_char` behind too few."""
+        """At least `length` characters (1,048,576 at most), with `fill_char` behind too few."""
         return self._padded("pad_end", length, fill_char)
 
     def count_matches(self, pattern: str, *, literal: bool = False) -> Expr:
@@ -169,7 +173,7 @@ class Strings:
             `by` is a regular expression (RE2); where it matches nothing between two characters, they part.
         """
         if n is not None:
-            _whole(n, "str.split: n", 1)
+            _whole(n, "str.split: n", 1, INT64_MAX)
         if by is None and regex:
             raise SchemaError("str.split: regex=True needs a regular expression")
         if by is not None and not _string(by, "split") and not regex:
@@ -202,6 +206,8 @@ class Strings:
     def _read(self, what: str, type_: pa.DataType, format: str | None) -> Expr:
         if format is not None:
             format = _string(format, what)
+            if not format:  # Arrow (26) reads beyond its end, and may crash
+                raise SchemaError(f"str.{what}: format must not be empty; without one ISO 8601 is read")
         return self._made("to_time", option=(type_, format))
 
     def _stripped(self, function: str, characters: str | None) -> Expr:
@@ -210,7 +216,7 @@ class Strings:
         return self._made(function, option=characters)
 
     def _padded(self, function: str, length: int, fill_char: str) -> Expr:
-        _whole(length, f"str.{function}: length", 0)
+        _whole(length, f"str.{function}: length", 0, MOST_PADDED)
         if len(_string(fill_char, function)) != 1:
             raise SchemaError(f"str.{function}: fill_char must be one character, got {fill_char!r}")
         return self._made(function, option=(length, fill_char))
@@ -379,10 +385,12 @@ class Times:
         return self._apply(f"dt.{function}", self._expr, option=option)
 
 
-def _whole(value: Any, what: str, least: int | None) -> None:
+def _whole(value: Any, what: str, least: int | None, most: int | None = None) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
         raise SchemaError(f"{what} must be an int{bound}, got {value!r}")
+    if most is not None and value > most:
+        raise SchemaError(f"{what} must be at most {most:,}, got {value}")
 
 
 def _string(value: Any, what: str, of: str = "str") -> str:

@@ -114,10 +114,12 @@ def given(*indexes: int | None) -> set[int]:
 
 
 def nonempty(name: Any, where: str) -> str:
-    """The name if it is a non-empty str; PlanError otherwise."""
+    """The name if it is a non-empty str; PlanError otherwise. Of a class made of str, such as NumPy's, the
+    plain str, which the core takes.
+    """
     if not isinstance(name, str) or not name:
         raise PlanError(f"{where}: a name must be a non-empty str, got {name!r}")
-    return name
+    return str.__str__(name)
 
 
 def positive_int(value: Any, what: str, most: int = INT64_MAX) -> int:

@@ -327,6 +327,7 @@ def test_a_uint64_that_is_no_int64_is_an_error_of_its_row():
         (lambda: C("s").list.get(0), "is for lists, got string"),
         (lambda: C("s").list.length(), "is for lists, got string"),
         (lambda: C("k").list.contains(1), "is for lists, got int64"),
+        (lambda: C("v").list.contains(D("1.5")), "cast the value to int64, as the elements are"),
         (lambda: od.lit(None).list.get(0), "is for lists"),
         (lambda: C("v").list.get("a"), "index must be an integer, got string"),
         (lambda: C("v").list.get(1.5), "index must be an integer, got double"),

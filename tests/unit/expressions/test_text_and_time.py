@@ -260,6 +260,11 @@ def test_when_then_is_when_with_two_arguments():
         (pa.array([decimal.Decimal("1.5")]), lambda: X.cast(str), "no cast|cast"),
         (FLOATS, lambda: X.round(1.5), "decimals must be an int"),
         (FLOATS, lambda: X.log(1), "base must be a positive number"),
+        # Arrow crashed with these two: it reads beyond an empty format, and multiplies a width by four
+        (TEXTS, lambda: X.str.to_datetime(""), "to_datetime: format must not be empty"),
+        (TEXTS, lambda: X.str.pad_start(1 << 62), "pad_start: length must be at most 1,048,576"),
+        (TEXTS, lambda: X.str.to_date(""), "to_date: format must not be empty"),
+        (TEXTS, lambda: X.str.split(" ", n=1 << 70), "split: n must be at most 9,223"),
     ],
 )
 def test_what_cannot_be_is_said_where_the_pipeline_is_written(column, make, text):

@@ -1,10 +1,12 @@
 """Pipelines are checked and typed while they are written; the stage table is what the core gets."""
 
 import datetime as dt
+import enum
 import pickle
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from plan_tools import in_the_core
@@ -13,6 +15,7 @@ import ordstream as od
 from ordstream.expressions.bound import BoundExpr
 from ordstream.plan.columns import needed_outputs, used_source_columns
 from ordstream.plan.plan import Plan
+from ordstream.testing import run_serial
 
 SCHEMA = pa.schema(
     {
@@ -417,3 +420,20 @@ def test_too_many_key_columns_are_told_when_built():
     with pytest.raises(od.PlanError, match="at most 64 key columns, got 65"):
         wide.key_by(*wide.schema.names)
     wide.key_by(*wide.schema.names[:64]).count().run([], workers=0)
+
+
+class Step(enum.StrEnum):
+    """As users name their operators and columns."""
+
+    FIRST = "first"
+
+
+@pytest.mark.parametrize("name", [np.str_("first"), Step.FIRST])
+def test_a_name_of_a_class_made_of_str(name):
+    """A run took it, and could not end: its report failed, and so did its closing."""
+    data = pa.table({"x": [1, 2]})
+    pipeline = od.Pipeline(data.schema).filter(od.col("x") > 1, name=name)
+    result = pipeline.run(data)
+    assert result.table.to_pylist() == run_serial(pipeline, data).table.to_pylist() == [{"x": 2}]
+    assert [type(one.name) for one in result.report.operators] == [str]
+    assert result.report.operators[0].name == "first"
