@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ordstream.errors import PlanError
+from ordstream.operators.functions import check_arguments
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,12 @@ def codec(encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], init: 
     init : callable
         () -> the state of a new key.
     """
-    for name, function in (("encode", encode), ("decode", decode), ("init", init)):
+    for name, function, taken in (
+        ("encode", encode, "state"),
+        ("decode", decode, "data"),
+        ("init", init, ""),
+    ):
         if not callable(function):
             raise PlanError(f"codec: {name} must be callable, got {function!r}")
+        check_arguments(function, "codec", f"{name}({taken})")
     return Codec(encode, decode, init)

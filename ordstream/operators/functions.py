@@ -6,6 +6,7 @@ dates and times are ints of their unit.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ from ordstream.udf.functions import is_native
 MOST_FAN_OUT = 1 << 24
 
 
-def check_function(fn: Any, where: str, instead: str, *, compiled: bool) -> None:
+def check_function(fn: Any, where: str, instead: str, *, compiled: bool, called: str = "fn(row)") -> None:
     """PlanError unless `fn` is a function that the operator can run.
 
     Parameters
@@ -35,6 +36,8 @@ def check_function(fn: Any, where: str, instead: str, *, compiled: bool) -> None
         The method that takes an expression.
     compiled : bool
         A compiled function is welcome.
+    called : str
+        How the operator calls it.
     """
     if isinstance(fn, Expr):
         raise PlanError(f"{where}: a function is needed, got the expression {fn!r}; use {instead}")
@@ -46,11 +49,31 @@ def check_function(fn: Any, where: str, instead: str, *, compiled: bool) -> None
             )
     elif not callable(fn):
         raise PlanError(f"{where}: a function is needed, got {fn!r}")
+    elif not compiled:  # Numba tells of the others
+        check_arguments(fn, where, called)
 
 
-def python_only(fn: Any, where: str, instead: str) -> None:
-    """PlanError unless `fn` is a Python function."""
-    check_function(fn, where, instead, compiled=False)
+def check_arguments(fn: Any, where: str, called: str) -> None:
+    """PlanError where a function can't be called in this way, such as "fn(row, state, emit)".
+
+    It would fail at each row, and under `on_error="skip"` drop them all. What does not tell its arguments,
+    such as some of Python's own functions, is left to the run.
+    """
+    try:  # a decorator's own arguments are meant, not those of what it wraps
+        taken = inspect.signature(getattr(fn, "py_func", fn), follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    given = called.partition("(")[2].rstrip(")").split(", ")
+    try:
+        taken.bind(*filter(None, given))
+    except TypeError as error:
+        name = getattr(fn, "__qualname__", None) or shown(fn)
+        raise PlanError(f"{where}: it is called as {called}, and {name}{taken} can't be: {error}") from None
+
+
+def python_only(fn: Any, where: str, instead: str, called: str = "fn(row)") -> None:
+    """PlanError unless `fn` is a Python function that can be called in this way."""
+    check_function(fn, where, instead, compiled=False, called=called)
 
 
 def declared_output(schema: Any, where: str) -> pa.Schema:

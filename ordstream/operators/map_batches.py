@@ -45,7 +45,7 @@ class MapBatches(FunctionText):
         """Raises PlanError and SchemaError for a function, a schema or a format that can't be."""
         if format not in ("numpy", "arrow"):
             raise PlanError(f"{site.name}: format must be 'numpy' or 'arrow', got {format!r}")
-        python_only(fn, site.name, "select")
+        python_only(fn, site.name, "select", "fn(batch)")
         output = declared_output(schema, site.name)
         fn = batches_again(fn, site.retries)
         return cls(**site.fields(output), fn=fn, format=format, releases_gil=bool(releases_gil))

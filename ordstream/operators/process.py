@@ -24,7 +24,12 @@ from ordstream.ground.types import (
 from ordstream.operators.arguments import positive_int
 from ordstream.operators.clocks import Clock, clock_at, clock_text
 from ordstream.operators.codec import Codec
-from ordstream.operators.functions import MOST_FAN_OUT, FunctionReference, FunctionText
+from ordstream.operators.functions import (
+    MOST_FAN_OUT,
+    FunctionReference,
+    FunctionText,
+    check_arguments,
+)
 from ordstream.operators.map_rows import CompiledText
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.punctuation import Every
@@ -197,6 +202,16 @@ def version_of(operator: Process | CompiledProcess) -> dict[str, str]:
     return {} if operator.version is None else {"version": str(operator.version)}
 
 
+#: How each function of `process` is called.
+_CALLED = {
+    "fn": "fn(row, state, emit)",
+    "on_flush": "on_flush(key, state, emit)",
+    "on_time": "on_time(key, state, time, emit)",
+    "on_timer": "on_timer(key, state, at, emit)",
+    "init": "init()",
+}
+
+
 def bind_process(
     site: Site,
     fn: Any,
@@ -228,6 +243,8 @@ def bind_process(
             raise PlanError(f"{where}: {fn!r} is a compiled function: it needs compiled=True")
         if not callable(function) and not native and (what == "fn" or function is not None):
             raise PlanError(f"{where}: {what} must be callable, got {function!r}")
+        if function is not None and not compiled:
+            check_arguments(function, where, _CALLED[what])
     if version is not None and (isinstance(version, bool) or not isinstance(version, str | int)):
         raise PlanError(f"{where}: version must be a str or an int, got {version!r}")
     if isinstance(state, Codec) or state is None:
