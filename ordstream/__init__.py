@@ -199,10 +199,10 @@ if not TYPE_CHECKING:  # else any name would be right for a type checker, a miss
         if name in _SUBMODULES:
             return importlib.import_module(f"ordstream.{name}")
         if name not in _HOME_OF:
-            words = importlib.import_module("ordstream.expressions.synonyms") if name[0] != "_" else None
-            raise AttributeError(
-                f"module 'ordstream' has no attribute {name!r}{words.advice(name, 'od') if words else ''}"
-            )
+            where = ""
+            if name[0] != "_":
+                where = importlib.import_module("ordstream.expressions.elsewhere").advice_of_package(name)
+            raise AttributeError(f"module 'ordstream' has no attribute {name!r}{where}")
         found = getattr(importlib.import_module(f"ordstream.{_HOME_OF[name]}"), name)
         globals()[name] = found  # the next look-up does not come here
         return found

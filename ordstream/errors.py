@@ -26,6 +26,10 @@ class PlanError(OrdstreamError, ValueError):
     """
 
 
+class NoSuchMethod(PlanError, AttributeError):
+    """A method that can't be called here, with what can. `hasattr` is false then, as for any other name."""
+
+
 class OperatorError(OrdstreamError, RuntimeError):
     """An operator could not process a tuple. The exception that it met is `__cause__`.
 

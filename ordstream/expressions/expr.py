@@ -159,9 +159,11 @@ class Expr:
 
     fill_null = coalesce
 
-    def isin(self, values: Iterable[Any]) -> Expr:
-        """True where the value is one of `values` (no nulls among them); null where the value is null."""
-        given: Any = values
+    def isin(self, values: Any, *more: Any) -> Expr:
+        """True where the value is one of `values` (no nulls among them), a list or several arguments; null
+        where the value is null.
+        """
+        given: Any = (values, *more) if more else values
         if isinstance(given, builtins.str | bytes) or not isinstance(given, Iterable):  # "ab": no "a", "b"
             raise SchemaError(f"isin takes a list of values, got {given!r}: one value is {self!r} == value")
         return Apply("isin", self, option=tuple(given))
@@ -366,7 +368,10 @@ class Literal(Expr):
         if isinstance(value, np.generic) and not isinstance(value, TEMPORAL_OBJECTS):
             value = value.item()
         if value is not None and not isinstance(value, CONSTANTS):
-            raise SchemaError(f"{value!r} ({type(value).__name__}) can't be a constant in an expression")
+            which = "; a function of rows goes to .map(fn, schema=...)" if callable(value) else ""
+            raise SchemaError(
+                f"{value!r} ({type(value).__name__}) can't be a constant in an expression{which}"
+            )
         if isinstance(value, int) and type_ is None and not INT64_MIN <= value <= INT64_MAX:
             raise SchemaError(
                 f"the constant {value} does not fit into int64; beside a decimal write Decimal({value})"

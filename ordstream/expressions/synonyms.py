@@ -34,6 +34,13 @@ _ELSEWHERE = {
         "list.get(index)": "element_at",
         "list.join(separator)": "array_join",
         "str.split(by)": "split",
+        "str.replace(old, new, regex=True)": "regexp_replace",
+        "str.extract(pattern)": "regexp_extract",
+        "str.count_matches(pattern)": "regexp_count",
+        "dt.truncate(every)": "date_trunc",
+        "dt.date()": "to_date",
+        "dt.strftime(format)": "date_format",
+        "(a - b).dt.total_seconds()": "timestampdiff datediff",
     },
     "str": {
         "str.strip_chars()": "strip trim",

@@ -234,7 +234,14 @@ def bound_aggregations(
     aggregation: Any
     for aggregation in named:
         if not isinstance(aggregation, Aggregation) or not isinstance(aggregation.name, str):
-            raise PlanError(f"{where}: a positional aggregation needs a name: od.sum('x').alias('total')")
+            also = (
+                "; a mapping is written behind two stars, **{...}"
+                if isinstance(aggregation, Mapping)
+                else ""
+            )
+            raise PlanError(
+                f"{where}: a positional aggregation needs a name: od.sum('x').alias('total'){also}"
+            )
         columns.append((aggregation.name, aggregation))
     fields, aggregates = [], []
     for column, aggregation in [*columns, *keywords.items()]:

@@ -343,6 +343,10 @@ def bind_deduplicate(
     """
     if keep not in ("first", "last"):
         raise PlanError(f"{site.name}: keep must be 'first' or 'last', got {keep!r}")
+    if isinstance(within, str) and within in site.schema.names:
+        raise PlanError(
+            f"{site.name}: within is a length of time, got {within!r}; columns are given as a list"
+        )
     if (time is None) != (within is None):
         raise PlanError(
             f"{site.name}: time and within go together, such as within=600, time='ts'; got time={time!r}, "

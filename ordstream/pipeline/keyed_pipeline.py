@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from ordstream.errors import PlanError
+from ordstream.errors import NoSuchMethod, PlanError
 from ordstream.expressions.expr import Expr
 from ordstream.ground.duration import Duration
 from ordstream.operators.aggregation import Aggregation
@@ -285,7 +285,7 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
                 where = IN_FRONT.get(
                     attribute, "other operators come before key_by or after the keyed operator"
                 )
-                raise PlanError(f"key_by must be followed by {KEYED}, not by {attribute!r}; {where}")
+                raise NoSuchMethod(f"key_by must be followed by {KEYED}, not by {attribute!r}; {where}")
             raise AttributeError(
                 f"a KeyedPipeline has no {attribute!r}{advice(attribute)}", name=attribute, obj=self
             )

@@ -171,7 +171,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     # ---------------------------------------------------------------------------------------- rows
 
     def filter(
-        self, predicate: Expr | Function, *, name: str | None = None, on_error: OnError = "fail"
+        self, predicate: Expr | Function, *more: Expr, name: str | None = None, on_error: OnError = "fail"
     ) -> Pipeline:
         """Keep the tuples for which the predicate is true (not false, not null).
 
@@ -179,8 +179,14 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         ----------
         predicate : Expr or callable
             A boolean expression, or fn(row) -> bool.
+        *more : Expr
+            Others that must be true as well.
         """
         site = self._site("filter", name, on_error)
+        for one in more:
+            if not isinstance(predicate, Expr) or not isinstance(one, Expr):
+                raise PlanError(f"{site.name}: several predicates must be expressions, got {one!r}")
+            predicate = predicate & one
         if isinstance(predicate, Expr):
             return self._then(Filter.bind(site, predicate))
         if not callable(predicate):
@@ -588,4 +594,6 @@ def _named_column(column: Any, where: str) -> tuple[str, Expr]:
         return column, Column(column)
     if isinstance(column, Column | Alias):
         return column.name, column
+    if isinstance(column, Mapping):
+        raise SchemaError(f"{where}: a mapping is written behind two stars, **{column!r}")
     raise SchemaError(f"{where}: {column!r} needs a name: write name={column!r} or .alias('name')")

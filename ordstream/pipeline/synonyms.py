@@ -11,26 +11,54 @@ _ELSEWHERE = {
     "with_columns": "withColumn withColumns with_column assign mutate",
     "rename": "withColumnRenamed withColumnsRenamed",
     "drop": "dropColumns drop_columns",
-    "key_by": "keyBy groupBy group_by groupby partition_by partitionBy",
+    "key_by": "keyBy groupBy group_by groupby partition_by partitionBy selectKey",
     "aggregate": "agg",
     "aggregate, scan or process": "reduce fold",
+    "key_by(...).aggregate(...)": "reduceByKey groupByKey",
+    "select": "selectExpr",
+    "with_columns, or map with a function": "mapValues",
+    "forward_fill": "ffill",
+    "head, or filter before": "slice",
+    "top_k(k, by=column), the smallest with descending=False": "nlargest nsmallest",
+    "lag({'before': column}), then with_columns(change=od.col(column) / od.col('before') - 1)": "pct_change",
+    "top_k(...), or cum_count()": "rank dense_rank",
+    "scan, lag or a window(...) behind key_by": "over transform",
+    "window(od.rows(n)).aggregate(m=od.mean(column))": (
+        "rolling_mean rolling_sum rolling_min rolling_max rolling_std rowsBetween"
+    ),
+    "with_columns(name=od.col(name).fill_null(value))": "fill_null fillna",
+    "with_columns(name=od.col(name).cast(type))": "cast astype",
+    "filter(od.col(name).is_not_null())": "drop_nulls dropna",
+    "inspect(print)": "peek print",
+    "reorder(time, slack=...)": (
+        "withWatermark with_watermark assign_timestamps_and_watermarks assignTimestampsAndWatermarks"
+    ),
+    "reorder(time, slack=..., late=...)": "allowed_lateness allowedLateness",
+    "emit='final' of an aggregation": "suppress",
+    "join_interval": "interval_join intervalJoin",
+    "schema": "columns dtypes print_schema printSchema",
     "scan": "cumulate",
     "cum_sum": "cumsum",
-    "cum_count": "cumcount row_number",
+    "cum_count": (
+        "cumcount row_number with_row_index with_row_count zipWithIndex monotonically_increasing_id"
+    ),
     "cum_min": "cummin",
     "cum_max": "cummax",
     "deduplicate": "drop_duplicates dropDuplicates dropDuplicatesWithinWatermark unique distinct",
     "head": "limit first_n",
     "tail": "last_n",
     "lag": "shift",
-    "window(od.tumbling(...), time=...).aggregate(...)": "tumbling_window group_by_dynamic",
-    "window(od.rolling(...), time=...).aggregate(...)": "rolling",
+    "window(od.tumbling(...), time=...).aggregate(...)": (
+        "tumbling_window group_by_dynamic resample windowedBy windowed_by timeWindow"
+    ),
+    "window(od.rolling(...), time=...).aggregate(...)": "rolling rangeBetween",
     "sessionize": "session session_window",
     "process": "applyInPandas apply_in_pandas transformWithState stateful_map map_groups",
-    "flat_map": "flatMap",
+    "flat_map": "flatMap flatMapValues",
     "flat_map(od.explode(column, carry=[...]))": "explode",
     "map": "apply map_elements map_rows",
     "map_batches": "mapInArrow mapInPandas map_in_arrow mapPartitions map_partitions",
+    "stream(data), or od.spark.stream(...)": "writeStream foreachBatch sink_to add_sink addSink to",
     "run(data), or stream(data)": (
         "collect execute compute start to_arrow toArrow toPandas to_pandas to_polars show write"
     ),
@@ -51,7 +79,38 @@ SYNONYMS |= dict.fromkeys(
     "join_interval(other, on=..., within=(least, most)) and join_asof(other, on=...)",
 )
 SYNONYMS |= dict.fromkeys(
-    ("union", "unionByName", "concat"), "pipelines of one source are united by od.union(a, b)"
+    ("union", "unionAll", "union_all", "unionByName", "concat", "vstack"),
+    "pipelines of one source are united by od.union(a, b)",
+)
+
+#: Aggregations as other systems call them -> ours, of `od`.
+_AGGREGATIONS = {
+    **{
+        name: name
+        for name in (
+            "sum",
+            "mean",
+            "min",
+            "max",
+            "std",
+            "var",
+            "median",
+            "quantile",
+            "first",
+            "last",
+            "collect",
+        )
+    },
+    **{"avg": "mean", "average": "mean", "stddev": "std", "nunique": "count_distinct"},
+    **{"n_unique": "count_distinct", "countDistinct": "count_distinct", "collect_list": "collect"},
+    **{"minBy": "arg_min", "min_by": "arg_min", "maxBy": "arg_max", "max_by": "arg_max"},
+}
+SYNONYMS = {
+    name: f"an aggregation is written aggregate(name=od.{ours}(column))"
+    for name, ours in _AGGREGATIONS.items()
+} | SYNONYMS
+SYNONYMS |= dict.fromkeys(
+    ("size", "len", "value_counts"), "here it is called count(), or aggregate(n=od.count())"
 )
 
 #: What to write where other systems would have an operator behind `key_by`.
@@ -60,6 +119,14 @@ IN_FRONT = {
     "run": "say first what is kept by key, such as key_by(...).count()",
     "stream": "say first what is kept by key, such as key_by(...).count()",
 }
+
+
+def of_a_window(attribute: str) -> str:
+    """What to write behind a window in place of another system's method."""
+    if attribute in ("count", "size", "len"):
+        return ".aggregate(n=od.count())"
+    ours = _AGGREGATIONS.get(attribute)
+    return ".aggregate(...) next" if ours is None else f".aggregate(name=od.{ours}(column))"
 
 
 def advice(attribute: str) -> str:

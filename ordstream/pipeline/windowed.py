@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ordstream.errors import PlanError
 from ordstream.operators.aggregation import Aggregation
@@ -13,6 +13,7 @@ from ordstream.operators.operator import Operator, Site
 from ordstream.operators.rolling import Rolling
 from ordstream.operators.window import Window
 from ordstream.operators.window_kinds import WindowKind
+from ordstream.pipeline.synonyms import of_a_window
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
@@ -76,3 +77,9 @@ class Windowed:
 
     def __repr__(self) -> str:
         return f"<Windowed {self._kind.kind}; next: aggregate>"
+
+    if not TYPE_CHECKING:  # for a type checker an unknown attribute is a mistake
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            where = "" if attribute.startswith("_") else f": write {of_a_window(attribute)}"
+            raise AttributeError(f"a window has no {attribute!r}{where}", name=attribute, obj=self)

@@ -104,9 +104,20 @@ def _times(
         found = f"they are {', '.join(both)}" if both else "there is none"
         raise PlanError(
             f"{op}: say which column is the time, such as time='ts' or time=('ts', 'at'): without it there "
-            f"must be one timestamp or date that both sides have, and {found}"
+            f"must be one timestamp or date that both sides have, and {found}{_equal_times(left, key)}"
         )
     return both[0], both[0]
+
+
+def _equal_times(left: pa.Schema, key: Sequence[str]) -> str:
+    """What `on=` asks of a time among its columns: elsewhere it names the time, and `by=` the key."""
+    equal = [name for name in key if pat.is_timestamp(left.field(name).type)]
+    if not equal:
+        return ""
+    return (
+        f"; {equal[0]!r} is in on=, whose columns must be equal: write on='key', time={equal[0]!r} (without "
+        "a key, a column with the same value in all rows of both)"
+    )
 
 
 def _same_type(op: str, left: pa.Field, right: pa.Field) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -12,6 +15,8 @@ X = od.col("x")
 P = od.Pipeline(
     {"k": "int64", "x": "int64", "b": "bool", "d": pa.duration("s"), "tags": pa.list_(pa.int64())},
 )
+TIMED = od.Pipeline({"k": "int64", "ts": pa.timestamp("us")})
+COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,30 @@ P = od.Pipeline(
         (lambda: od.coalesce(X, 0), r"write column\.coalesce"),
         (lambda: od.len(), r"write od\.count\(\)"),
         (lambda: od.no_such_name, "has no attribute 'no_such_name'$"),
+        (lambda: od.lower, r"behind a column: od\.col\(name\)\.str\.lower\(\.\.\.\)"),
+        (lambda: od.date_trunc, r"behind a column, write dt\.truncate\(every\)"),
+        (lambda: od.struct, "has no attribute 'struct'$"),
+        (lambda: P.resample, r"window\(od\.tumbling\(\.\.\.\), time=\.\.\.\)"),
+        (lambda: P.sum, r"written aggregate\(name=od\.sum\(column\)\)"),
+        (lambda: P.key_by("k").avg, r"aggregate\(name=od\.mean\(column\)\)"),
+        (
+            lambda: P.window(od.rows(2)).sum,
+            r"a window has no 'sum': write \.aggregate\(name=od\.sum\(column",
+        ),
+        (lambda: P.window(od.rows(2)).count, r"write \.aggregate\(n=od\.count\(\)\)"),
+        (lambda: P.window(od.rows(2)).rows, r"write \.aggregate\(\.\.\.\) next$"),
+        (lambda: P.select({"y": X}), r"behind two stars, \*\*\{'y': x\}"),
+        (lambda: P.aggregate({"n": od.count()}), r"a mapping is written behind two stars"),
+        (
+            lambda: P.with_columns(y=lambda row: row.x),
+            r"a function of rows goes to \.map\(fn, schema=\.\.\.\)",
+        ),
+        (
+            lambda: P.deduplicate("k", "x"),
+            "within is a length of time, got 'x'; columns are given as a list",
+        ),
+        (lambda: TIMED.join_asof(TIMED, on="ts"), r"'ts' is in on=.*: write on='key', time='ts'"),
+        (lambda: P.filter(X > 0, "late"), "filter_1: several predicates must be expressions, got 'late'"),
     ],
 )
 def test_the_error_says_what_to_write(make, text):
@@ -50,3 +79,61 @@ def test_with_columns_takes_a_list():
     pipeline = od.Pipeline(data.schema).with_columns([(X + 1).alias("y"), (X * 2).alias("z")], a=od.lit("a"))
     expected = {"x": [1, 2], "y": [2, 3], "z": [2, 4], "a": ["a", "a"]}
     assert pipeline.run(data).table.to_pydict() == run_serial(pipeline, data).table.to_pydict() == expected
+
+
+def elsewhere(section, columns):
+    """The names that the pages of other systems have in a table of docs/coming-from.md."""
+    table = COMING_FROM.read_text(encoding="utf-8").partition(f"## {section}\n")[2].partition("\n## ")[0]
+    for line in table.splitlines():
+        if line.startswith("| ") and not line.startswith("| Polars"):
+            for code in re.findall("`([^`]*)`", "|".join(line.split("|")[1 : columns + 1])):
+                yield from re.findall(r"([A-Za-z_]\w*)\(", code) or re.findall(
+                    r"^(?:str\.|list\.)?(\w+)$", code
+                )
+
+
+def is_answered(name, *places):
+    """It is a name here, or the error says what to write."""
+    for place in places:
+        try:
+            getattr(place, name)
+        except AttributeError as error:
+            if ": " not in str(error):
+                continue
+        return True
+    return False
+
+
+#: Parts of an example that are no operator.
+EXAMPLES = {"broadcast", "desc", "orderBy", "b"}
+
+
+@pytest.mark.parametrize("name", sorted({*elsewhere("Rows", 3)} - EXAMPLES))
+def test_every_name_of_the_page_about_rows_is_answered(name):
+    """`resample`, `ffill`, `nlargest`, `over` were not, and the page says that they are."""
+    assert is_answered(name, P, P.key_by("k"), od, X)
+
+
+@pytest.mark.parametrize("name", sorted({*elsewhere("Expressions", 2)} - EXAMPLES))
+def test_every_name_of_the_page_about_expressions_is_answered(name):
+    assert is_answered(name, X, X.str, X.list, X.dt, X.struct, od)
+
+
+def test_what_a_keyed_pipeline_has_not_is_an_attribute_that_it_has_not():
+    """`hasattr` raised, and with it all that asks for attributes, such as a debugger or `inspect`."""
+    keyed = P.key_by("k")
+    assert not hasattr(keyed, "filter")
+    assert hasattr(keyed, "count")
+    assert getattr(keyed, "run", None) is None
+    with pytest.raises(od.PlanError):
+        _ = keyed.filter
+
+
+def test_several_predicates_and_values():
+    """As Polars has `filter(a, b)`, and PySpark `isin(a, b)`."""
+    data = pa.table({"x": [1, 2, 3, None], "y": ["a", "b", "c", "a"]})
+    pipeline = od.Pipeline(data.schema).filter(X > 1, od.col("y").isin("a", "b"), name="both")
+    rows = run_serial(pipeline, data).table.to_pylist()
+    assert pipeline.run(data).table.to_pylist() == rows == [{"x": 2, "y": "b"}]
+    for several in (X.isin(1, 3), X.is_in([1, 3]), X.is_in((1, 3))):
+        assert od.Pipeline(data.schema).filter(several).run(data).table["x"].to_pylist() == [1, 3]

@@ -1,0 +1,22 @@
+"""What to write for a name that this package has not: others have functions where we have methods."""
+
+from __future__ import annotations
+
+from ordstream.expressions.expr import Column
+from ordstream.expressions.synonyms import advice
+
+
+def advice_of_package(name: str) -> str:
+    """What to write instead of `od.name`, with a separator in front; empty for other names."""
+    return advice(name, "od") or _behind_a_column(name)
+
+
+def _behind_a_column(name: str) -> str:
+    """Where PySpark has a function of a column, such as `lower`, an expression has a method."""
+    column = Column("name")
+    homes = {"": column, "str": column.str, "dt": column.dt, "list": column.list}
+    for family, home in homes.items():
+        if callable(getattr(type(home), name, None)):
+            return f": write it behind a column: od.col(name){family and '.'}{family}.{name}(...)"
+    words = (advice(name, family) for family in homes)
+    return next((f": behind a column, {one[2:]}" for one in words if one.startswith(": write")), "")
