@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(unwritten, BrokenPipeError):
         return 141
     if unwritten is not None and not reason:
-        status, reason = 2, str(unwritten)
+        status, reason = 2, f"the output can't be written: {unwritten.strerror or unwritten}"
     if reason:
         with contextlib.suppress(OSError):
             print(f"ordstream: {reason}", file=sys.stderr)
@@ -88,7 +88,7 @@ def _run(arguments: Sequence[str] | None) -> tuple[int, str]:
         if ctrl_c.came():  # this is what became of the interrupt on its way through others' code
             return ctrl_c.STATUS, ""
         if isinstance(error, BrokenPipeError):
-            return 141, str(error)
+            return 141, ""  # whoever read has what it wanted, as above
         if isinstance(error, TOLD):
             return 2, str(error) or type(error).__name__
         raise

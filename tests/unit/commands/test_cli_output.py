@@ -4,12 +4,16 @@ tells.
 
 from __future__ import annotations
 
+import argparse
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ordstream.commands import cli
 
 COMMAND = [sys.executable, "-m", "ordstream", "--help"]
 # argparse swallows errors of writing
@@ -35,4 +39,17 @@ def test_a_full_disk_is_told():
             COMMAND, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT
         )
     assert ended.returncode == 2
-    assert ended.stderr.splitlines() == ["ordstream: [Errno 28] No space left on device"]
+    assert ended.stderr.splitlines() == ["ordstream: the output can't be written: No space left on device"]
+
+
+def test_a_reader_that_goes_in_the_middle_is_no_error_either(monkeypatch, capsys):
+    """With PYTHONUNBUFFERED, as in containers, or of much output it told "[Errno 32] Broken pipe"."""
+
+    def command(chosen):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(command=command)
+    monkeypatch.setattr(cli, "_parser", lambda: parser)
+    assert cli.main([]) == 141
+    assert capsys.readouterr() == ("", "")
