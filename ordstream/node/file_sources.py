@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from ordstream.errors import OrdstreamError, SourceError
+from ordstream.errors import OrdstreamError, SourceError, shown
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -216,7 +216,11 @@ def _listed(paths: Paths) -> list[str]:
                 raise SourceError(f"no file matches {path!r}")
             return found
         return [path]
-    return [os.fspath(one) for one in paths]
+    given: Any = paths
+    several = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(one, str | os.PathLike) for one in several):
+        raise SourceError(f"a path, a pattern or a list of paths is needed, got {shown(paths)}")
+    return [os.fspath(one) for one in several]
 
 
 def _size(path: str) -> int:

@@ -60,8 +60,7 @@ class JoinLookup(Operator):
             raise PlanError(f"{where}: how must be 'inner' or 'left', got {how!r}")
         if validate not in get_args(Validate):
             raise PlanError(f"{where}: validate must be 'm:m' or 'm:1', got {validate!r}")
-        if not isinstance(suffix, str) or not suffix:
-            raise PlanError(f"{where}: suffix must be a non-empty str, got {suffix!r}")
+        checked_suffix(suffix, where)
         named = named_pairs(on, where)
         table = arrow_table(data, where)
         keys = key_columns(schema, [left for left, _ in named], where)
@@ -232,6 +231,12 @@ def _refuse_types(array: pa.Array, left: pa.Field, name: str, where: str, why: s
         f"{where}: the key column {left.name!r} is {left.type}, {name!r} of the table is {array.type}, {why}"
         f"; cast one of them, such as with_columns({left.name}=od.col({left.name!r}).cast(...))"
     )
+
+
+def checked_suffix(suffix: Any, where: str) -> None:
+    """PlanError unless it can stand behind a column's name."""
+    if not isinstance(suffix, str) or not suffix:
+        raise PlanError(f"{where}: suffix must be a non-empty str, got {suffix!r}")
 
 
 def shown_name(name: str, taken: Sequence[str], suffix: str, where: str) -> str:

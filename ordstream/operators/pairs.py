@@ -12,7 +12,7 @@ import pyarrow as pa
 from ordstream.errors import SchemaError
 from ordstream.ground.packed_types import is_packed
 from ordstream.ground.types import column_index, to_storage
-from ordstream.operators.arguments import column_name, column_names, list_column
+from ordstream.operators.arguments import column_name, column_names, list_column, nonempty
 from ordstream.operators.operator import Operator, Site, named_once
 from ordstream.reference.base import Row, SerialOperator, normal, sort_key
 
@@ -91,6 +91,7 @@ def pairs(
     anchor : value of the list's element type, optional
         Only the pairs with this element.
     """
+    left, right = nonempty(left, "pairs: left"), nonempty(right, "pairs: right")
     return Pairs(column_name(column), left, right, column_names(carry), anchor)
 
 
@@ -107,7 +108,8 @@ def explode(column: str, name: str | None = None, carry: Sequence[str] = ()) -> 
     carry : sequence of str
         Input columns to repeat in front of each element.
     """
-    return Explode(column_name(column), name or column_name(column), column_names(carry))
+    name = column_name(column) if name is None else nonempty(name, "explode")
+    return Explode(column_name(column), name, column_names(carry))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

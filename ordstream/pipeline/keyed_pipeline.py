@@ -97,6 +97,11 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
         def bind(site: Site, _: Any, aggregations: Mapping[str, Any]) -> Operator:
             return Sessionize.bind(site, time, timeout, collect, aggregations)
 
+        if not isinstance(aggregate, Mapping | None):
+            raise PlanError(
+                f"{site.name}: aggregate is a mapping, such as aggregate={{'n': od.count()}}, got "
+                f"{aggregate!r}"
+            )
         return self._aggregated(site, bind, (), aggregate or {})
 
     def pair_up(

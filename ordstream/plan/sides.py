@@ -14,7 +14,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.types import column_index, is_string
 from ordstream.operators.arguments import column_names, key_columns
 from ordstream.operators.clocks import ComputedClock, clock_at
-from ordstream.operators.join_lookup import shown_name
+from ordstream.operators.join_lookup import checked_suffix, shown_name
 from ordstream.operators.operator import Site
 from ordstream.operators.time_joins import Sides
 from ordstream.operators.union import From, Union
@@ -62,6 +62,7 @@ def united_sides(
     for mine, theirs in common.items():
         _same_type(op, left.field(mine), right.field(theirs))
 
+    checked_suffix(suffix, op)
     shown = {index: shown_name(right.names[index], left.names, suffix, op)
              for index in range(len(right)) if index not in keys[1]}  # fmt: skip
     others = [index for index in shown if index != at[1]]

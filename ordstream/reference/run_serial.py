@@ -170,6 +170,11 @@ def run_serial(
         The punctuation does not; a plan that no node takes (`ordstream.plan.physical`); end="suspend" where
         the last operator emits at the end only; `after` a result that was not suspended.
     """
+    if not hasattr(getattr(pipeline, "plan", None), "operators"):
+        raise PlanError(
+            f"run_serial takes a pipeline and its data, run_serial(pipeline, data); got "
+            f"{type(pipeline).__name__}"
+        )
     written: Plan = pipeline.plan
     named: tuple[Output, ...] = ()
     if outputs is not None:

@@ -101,6 +101,10 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: int = LEAST_KEPT) -> None:
+        if not isinstance(folder, str | os.PathLike):
+            raise CheckpointError(
+                f"a checkpoint is a folder, such as od.Checkpoint('state'); got {folder!r}"
+            )
         self._open(Path(folder), keep, Files())
 
     @classmethod

@@ -1,0 +1,40 @@
+"""Arguments of another kind than is meant: told by name, where they are given."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+DATA = pa.table({"k": ["a"], "ts": pa.array([1], pa.timestamp("us")), "tags": [[1]]})
+P = od.Pipeline(DATA.schema)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: run_serial(DATA, P), r"run_serial\(pipeline, data\); got Table"),
+        (lambda: run_serial(None, DATA), "got NoneType"),
+        (lambda: run_serial(pd.DataFrame({"plan": [1]}), DATA), "got DataFrame"),
+        (lambda: od.ParquetSource(None), "a path, a pattern or a list of paths is needed, got None"),
+        (lambda: od.IpcSource([None]), r"a list of paths is needed, got \[None\]"),
+        (lambda: od.Checkpoint(None), r"a checkpoint is a folder, such as .*; got None"),
+        (lambda: P.join_asof(P, "k", time="ts", suffix=None), "join_asof: suffix must be a non-empty str"),
+        (
+            lambda: P.join_interval(P, "k", within=("0s", "1s"), time="ts", suffix=""),
+            "join_interval: suffix must be a non-empty str, got ''",
+        ),
+        (
+            lambda: P.key_by("k").sessionize("ts", "1m", aggregate=[od.count()]),
+            r"sessionize_1: aggregate is a mapping, such as aggregate=\{'n': od\.count\(\)\}",
+        ),
+        (lambda: od.explode("tags", name=3), "explode: a name must be a non-empty str, got 3"),
+        (lambda: od.pairs("tags", left=None), "pairs: left: a name must be a non-empty str, got None"),
+    ],
+)
+def test_it_is_told(make, text):
+    with pytest.raises(od.OrdstreamError, match=text):
+        make()
