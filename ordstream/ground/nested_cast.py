@@ -59,6 +59,16 @@ def same_values(given: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(nullable_inside(plain(given)).equals(nullable_inside(plain(wanted))))
 
 
+def typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A column of nulls, or lists of them, that has no type of its own, with the wanted one; others as they
+    are. pandas makes them of texts and lists where a chunk, or an empty frame, has none.
+    """
+    if pat.is_null(array.type):
+        return pa.nulls(len(array), wanted)
+    untyped = pat.is_list(array.type) and pat.is_null(array.type.value_type)
+    return array.cast(wanted) if untyped and pat.is_list(wanted) else array
+
+
 def nullable_inside(type_: pa.DataType) -> pa.DataType:
     """The type with nulls allowed at every level: Parquet's writer takes a null under a null for one of the
     inner column.

@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
-from ordstream.ground.nested_cast import cast_column, same_values
+from ordstream.ground.nested_cast import cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain
 from ordstream.node.source_marks import SourceMark
 
@@ -276,6 +276,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _conform_column(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type.equals(field.type):
         return array
+    array = typed(array, field.type)
     if not same_values(array.type, field.type):
         raise SourceError(
             f"column {field.name!r}: expected {field.type}, got {array.type}; cast it at the source"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ordstream.errors import OperatorError, PlanError, SourceError, told, type_and_text
-from ordstream.ground.nested_cast import cast_column, same_values
+from ordstream.ground.nested_cast import cast_column, same_values, typed
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import (
@@ -413,6 +413,7 @@ def _batches(data: Any) -> Iterable[pa.RecordBatch]:
 
 
 def _matching(array: pa.Array, expected: pa.Field) -> pa.Array:
+    array = typed(array, expected.type)
     given, wanted = array.type, expected.type
     if not same_values(given, wanted):
         raise SourceError(f"column {expected.name!r} is {given} in the data, the pipeline expects {wanted}")
