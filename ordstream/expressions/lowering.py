@@ -137,6 +137,8 @@ class _Lowering:
         """The type of a constant that nothing beside it gives one."""
         try:
             return pa.scalar(value).type
+        except UnicodeEncodeError as error:
+            raise self.error(f"the constant {value!r} is no text: {error.reason}") from None
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError):  # NaT, or too long
             pass
         if isinstance(value, np.datetime64) and value == value:

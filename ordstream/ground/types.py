@@ -259,7 +259,10 @@ def column_index(schema: pa.Schema, name: Any, where: str) -> int:
     and a close match.
     """
     name = getattr(name, "column_name", name)
-    index = schema.get_field_index(name) if isinstance(name, str) else -1
+    try:
+        index = schema.get_field_index(name) if isinstance(name, str) else -1
+    except UnicodeEncodeError:  # half a character, as of a file's name that is no UTF-8
+        index = -1
     if index < 0:
         raise unknown_column(name, schema.names, where)
     return int(index)
