@@ -34,7 +34,10 @@ def explain(plan: Plan, processes: int, options: Mapping[str, Any]) -> str:
     """
     unknown = sorted(set(options) - {"grouping", "grouping_key", "balance"})
     if unknown:
-        raise PlanError(f"explain has no option {unknown[0]!r}")
+        raise PlanError(
+            f"explain has no option {unknown[0]!r}; it has nodes, emit, processes, grouping, "
+            "grouping_key and balance"
+        )
     fragments = fragmenting.fragments_of(plan, may_shed=True)
     spread = spread_of(options, fragments, processes)
     return fragmenting.explain(

@@ -31,6 +31,10 @@ P = od.Pipeline(DATA.schema)
             lambda: P.key_by("k").sessionize("ts", "1m", aggregate=[od.count()]),
             r"sessionize_1: aggregate is a mapping, such as aggregate=\{'n': od\.count\(\)\}",
         ),
+        (
+            lambda: P.key_by("k").count().explain(processes=2, worker=2),
+            "explain has no option 'worker'; it has nodes, emit, processes, grouping, grouping_key and",
+        ),
         (lambda: P.key_by("\udc80"), r"unknown column '\\udc80' in key_by"),
         (lambda: P.filter(od.col("k") == "\udc80"), r"filter_1: .*surrogates not allowed"),
         (lambda: P.select(y=od.lit("\udc80")), r"the constant '\\udc80' is no text: surrogates not allowed"),
