@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 #include "gathered_values.hpp"
+#include "sorted_words.hpp"
 
 // ------------------------------------------------------------------------------- objects
 
@@ -183,8 +184,7 @@ struct Distinct : Gathered<V, Nothing> {
 // NaN last.
 struct Quantile : Gathered<Word, Nothing> {
     using One = Item<Word, Nothing>;
-    std::vector<Word> values;
-    size_t sorted = 0;  // so many of them are in order
+    SortedWords values;
 
     using Gathered<Word, Nothing>::Gathered;
     static Word ascending(Word word) {  // its own inverse
@@ -195,43 +195,28 @@ struct Quantile : Gathered<Word, Nothing> {
         if (!std::isnan(v)) return;
         one->value = word_of_real(std::numeric_limits<double>::quiet_NaN());
     }
-    void settle() {
-        const auto begin = values.begin();
-        const auto tail = begin + static_cast<std::ptrdiff_t>(sorted);
-        if (sorted + 1 == values.size()) {
-            std::rotate(std::upper_bound(begin, tail, values.back()), tail, values.end());
-        } else if (sorted < values.size()) {
-            std::sort(tail, values.end());
-            std::inplace_merge(begin, tail, values.end());
-        }
-        sorted = values.size();
-    }
-    void take(const One& one, int64_t) override { values.push_back(ascending(one.value)); }
-    void forget(const One& one, int64_t) override {
-        settle();
-        values.erase(std::lower_bound(values.begin(), values.end(), ascending(one.value)));
-        sorted = values.size();
-    }
+    void take(const One& one, int64_t) override { values.take(ascending(one.value)); }
+    void forget(const One& one, int64_t) override { values.erase(ascending(one.value)); }
     double at(size_t i) const { return real_of(ascending(values[i])); }
     bool shown(OrdShown* to) override {
-        if (values.empty()) return false;
-        settle();
+        if (values.size() == 0) return false;
+        values.settle();
         const double place = static_cast<double>(values.size() - 1) * spec->quantile;
         const double below = std::floor(place);
         const size_t i = static_cast<size_t>(below);
         double v = at(i);
-        if (place > below && at(i + 1) != v) v = v + (at(i + 1) - v) * (place - below);
+        if (place > below) {
+            const double next = at(i + 1);
+            if (next != v) v = v + (next - v) * (place - below);
+        }
         if (std::isnan(v)) v = std::numeric_limits<double>::quiet_NaN();
         to->word = word_of_real(v);
         return true;
     }
     void write_kept(Writer* w) override {
-        settle();
-        for (Word v : values) w->put(ascending(v));
+        values.each([w](Word v) { w->put(ascending(v)); });
     }
-    int64_t bytes() const override {
-        return Gathered<Word, Nothing>::bytes() + static_cast<int64_t>(values.capacity() * 8);
-    }
+    int64_t bytes() const override { return Gathered<Word, Nothing>::bytes() + values.bytes(); }
 };
 
 // The last n values.
@@ -339,7 +324,11 @@ inline void gathered_see(OrdGathered* object, int64_t* held) noexcept {
 // The oldest value leaves.
 inline void gathered_leave(OrdGathered* object, int64_t* held) noexcept {
     *held -= object->bytes();
-    if (!object->broken) object->leave();
+    try {
+        if (!object->broken) object->leave();
+    } catch (...) {
+        object->broken = true;
+    }
     *held += object->bytes();
 }
 

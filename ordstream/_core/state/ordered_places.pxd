@@ -1,8 +1,8 @@
 """Keys in order of (rank, largest first; then the key), where the place of one among the first k is asked
 for after each change.
 
-A balanced tree of record slots. Memory ownership: ord_places_new/ord_places_free. Thread safety: the
-bucket's holder.
+Record slots in blocks (sorted_blocks.hpp). Memory ownership: ord_places_new/ord_places_free. Thread safety:
+the bucket's holder.
 """
 from libc.stdint cimport int64_t
 
@@ -10,7 +10,7 @@ cdef extern from *:
     """
     #include <cstdint>
     #include <new>
-    #include <set>
+    #include "sorted_blocks.hpp"
     struct OrdPlace { int64_t rank; int64_t slot; };
     typedef int (*OrdCompareSlots)(const void* bucket, int64_t a, int64_t b);
     struct OrdBefore {
@@ -21,7 +21,7 @@ cdef extern from *:
                                     : a.slot != b.slot && compare(bucket, a.slot, b.slot) < 0;
         }
     };
-    typedef std::set<OrdPlace, OrdBefore> OrdPlaces;
+    typedef ord::SortedBlocks<OrdPlace, OrdBefore, 512> OrdPlaces;
     static inline OrdPlaces* ord_places_new(OrdCompareSlots compare, const void* bucket) {
         return new (std::nothrow) OrdPlaces(OrdBefore{compare, bucket});
     }
@@ -32,18 +32,15 @@ cdef extern from *:
     // The place of the new entry, from 1, or 0 when it is not among the first k; -1: no memory.
     static inline int64_t ord_places_insert(OrdPlaces* p, int64_t rank, int64_t slot, int64_t k) {
         try {
-            p->insert(OrdPlace{rank, slot});
+            const size_t most = static_cast<size_t>(k), place = p->put(OrdPlace{rank, slot}, most);
+            return place < most ? static_cast<int64_t>(place) + 1 : 0;
         } catch (const std::bad_alloc&) {
             return -1;
         }
-        int64_t place = 1;
-        for (OrdPlaces::const_iterator i = p->begin(); place <= k && i != p->end(); ++i, ++place)
-            if (i->slot == slot) return place;
-        return 0;
     }
     """
     cppclass OrdPlaces:
-        int64_t size() nogil
+        int64_t bytes() nogil
     OrdPlaces* ord_places_new(int (*compare)(const void*, int64_t, int64_t) noexcept nogil,
                               const void* bucket) nogil
     void ord_places_free(OrdPlaces*) nogil

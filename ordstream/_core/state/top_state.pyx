@@ -23,7 +23,6 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
 
 cdef enum:
-    PLACE_BYTES = 64       # of an entry of the ordered set, about
     HEAP_FIRST = 32        # keys that a heap first has room for
     EVICTED_SLACK = 1024   # records of evicted keys that are always tolerated
 
@@ -356,7 +355,7 @@ cdef void* top_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 cdef int64_t top_bytes(Kernel* k, void* state) noexcept nogil:
     cdef TopBucket* b = <TopBucket*> state
-    cdef int64_t places = b.places.size() * PLACE_BYTES if b.places != NULL else 0
+    cdef int64_t places = b.places.bytes() if b.places != NULL else 0
     cdef int64_t rows = b.rows.room * 8 * (1 + (<const TopContext*> k.ctx).ncols)
     return keyed_bytes(&b.keyed) + blocks_bytes(&b.blocks) + places + rows
 
