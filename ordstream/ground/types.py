@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -240,9 +241,10 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
 
 def unique_names(names: Sequence[str], where: str) -> None:
     """Raise SchemaError when a column name occurs twice."""
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise SchemaError(f"{where}: duplicate column name(s) {', '.join(map(repr, repeated))}")
+    if len(set(names)) == len(names):
+        return
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    raise SchemaError(f"{where}: duplicate column name(s) {', '.join(map(repr, repeated))}")
 
 
 def names_beside(names: Sequence[str], added: Sequence[str], what: str) -> None:

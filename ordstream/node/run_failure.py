@@ -170,9 +170,8 @@ class Unread:
         schema = self.plan.operators[failed].input
         row = {name: value for name, value in row.items() if schema.get_field_index(name) not in unmade}
         names = self.source.names
-        missing = {
-            schema.names[out]: names[column] for out, column in position.items() if not self.used[column]
-        }
+        called = schema.names
+        missing = {called[out]: names[column] for out, column in position.items() if not self.used[column]}
         if missing and source_row is not None:
             values = shown_row(source_row)
             row = row | {name: values[source] for name, source in missing.items()}

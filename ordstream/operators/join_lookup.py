@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
@@ -71,7 +71,8 @@ class JoinLookup(Operator):
         in_key = [key_as(columns[right], schema.field(left), table.schema.names[right], where)
                   for left, right in zip(keys, at, strict=True)]  # fmt: skip
         shown = [index for index in columns if index not in at]
-        names = [shown_name(table.schema.names[index], schema.names, suffix, where) for index in shown]
+        called, taken = table.schema.names, frozenset(schema.names)
+        names = [shown_name(called[index], taken, suffix, where) for index in shown]
         types = [plain(columns[index].type) for index in shown]
         fields = [pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]
         output = named_once([*schema, *fields], where)
@@ -179,7 +180,7 @@ def plain_column(table: pa.Table, index: int, where: str) -> pa.Array:
     SchemaError
         A type that a pipeline does not carry.
     """
-    column, name = table.column(index), table.schema.names[index]
+    column, name = table.column(index), table.schema.field(index).name
     if pat.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     type_ = column.type
@@ -239,7 +240,7 @@ def checked_suffix(suffix: Any, where: str) -> None:
         raise PlanError(f"{where}: suffix must be a non-empty str, got {suffix!r}")
 
 
-def shown_name(name: str, taken: Sequence[str], suffix: str, where: str) -> str:
+def shown_name(name: str, taken: Set[str], suffix: str, where: str) -> str:
     """What a column of the table is called in the output: with the suffix where the input has the name."""
     if name not in taken:
         return name

@@ -435,7 +435,8 @@ class Operator:
 
     def columns_named(self, columns: Iterable[int]) -> str:
         """Names of input columns, with commas."""
-        return ", ".join(self.input.names[index] for index in columns)
+        names = self.input.names
+        return ", ".join(names[index] for index in columns)
 
     # ------------------------------------------------------------------------ the end of the stream
 

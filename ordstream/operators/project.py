@@ -49,10 +49,11 @@ class Project(Operator):
             An unknown column, operands that do not go together, two outputs of one name, or none.
         """
         columns: list[int | BoundExpr] = []
+        there = frozenset(site.schema.names)
         fields: list[pa.Field] = []
         for name, expr in chosen:
             if isinstance(expr, str):
-                if expr not in site.schema.names:
+                if expr not in there:
                     unknown = unknown_column(expr, site.schema.names, site.name)
                     raise SchemaError(f"{unknown}; {name}={expr!r} is a column, a text is od.lit({expr!r})")
                 expr = Column(expr)
@@ -87,7 +88,8 @@ class Project(Operator):
         return self.columns[column]
 
     def describe(self) -> str:
-        texts = [self.input.names[c] if isinstance(c, int) else c.text for c in self.columns]
+        names = self.input.names
+        texts = [names[c] if isinstance(c, int) else c.text for c in self.columns]
         pairs = zip(self.output.names, texts, strict=True)
         columns = ", ".join(out if out == text else f"{out} = {text}" for out, text in pairs)
         return f"project {columns}{where_text(self.where)}"

@@ -99,9 +99,9 @@ def _maker(plan: Plan, position: int, name: str) -> int:
 
 def _with_copies(plan: Plan) -> Plan:
     """A branch that copies behind every stream of rows that several operators take."""
-    takers: dict[Wire, list[Edge]] = {}
+    takers: dict[int, dict[int, list[Edge]]] = {}  # by producer and port
     for edge in sorted(plan.edges, key=lambda edge: (edge.consumer, edge.place)):
-        takers.setdefault((edge.producer, edge.port), []).append(edge)
+        takers.setdefault(edge.producer, {}).setdefault(edge.port, []).append(edge)
     operators: list[Operator] = []
     edges: list[Edge] = []
     made: dict[tuple[int, int], Wire] = {}  # consumer, place -> what it takes
@@ -113,9 +113,7 @@ def _with_copies(plan: Plan) -> Plan:
             for edge in plan.inputs(position):
                 producer, port = made[position, edge.place]
                 edges.append(Edge(producer, at[position], port, edge.place))
-        for (producer, port), wanted in takers.items():
-            if producer != position:
-                continue
+        for port, wanted in takers.get(position, {}).items():
             if len(wanted) == 1:
                 made[wanted[0].consumer, wanted[0].place] = at[position], port
                 continue

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 
@@ -145,10 +147,9 @@ class Plan:
                 if id(one) not in at:
                     at[id(one)] = len(operators)
                     operators.append(one)
-                    for edge in plan.edges:
-                        if edge.consumer == old:
-                            way = port[edge.port] if edge.producer == SOURCE else edge.port
-                            edges.append(Edge(position[edge.producer], at[id(one)], way, edge.place))
+                    for edge in plan._by_consumer.get(old, ()):
+                        way = port[edge.port] if edge.producer == SOURCE else edge.port
+                        edges.append(Edge(position[edge.producer], at[id(one)], way, edge.place))
                 position[old] = at[id(one)]
             ends.append(
                 (position[len(plan.operators) - 1], plan.port if plan.operators else port[plan.port])
@@ -224,12 +225,31 @@ class Plan:
 
     def inputs(self, position: int) -> list[Edge]:
         """The edges that lead to an operator, by place."""
-        found = [edge for edge in self.edges if edge.consumer == position]
-        return sorted(found, key=lambda edge: edge.place)
+        return sorted(self._by_consumer.get(position, ()), key=lambda edge: edge.place)
 
     def consumers(self, position: int) -> list[int]:
         """Where the tuples of an operator (or SOURCE) go; nowhere: they are output."""
-        return [edge.consumer for edge in self.edges if edge.producer == position]
+        return [edge.consumer for edge in self._by_producer.get(position, ())]
+
+    @cached_property
+    def _by_consumer(self) -> dict[int, list[Edge]]:
+        """The edges by where they lead to, which is asked of every operator, several times."""
+        found: dict[int, list[Edge]] = {}
+        for edge in self.edges:
+            found.setdefault(edge.consumer, []).append(edge)
+        return found
+
+    @cached_property
+    def _by_producer(self) -> dict[int, list[Edge]]:
+        """The edges by where they come from."""
+        found: dict[int, list[Edge]] = {}
+        for edge in self.edges:
+            found.setdefault(edge.producer, []).append(edge)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent: the attributes, without what was found of them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def only_consumer(self, position: int) -> Operator | None:
         """The operator behind, where it is one and nobody else sees these tuples."""

@@ -62,12 +62,18 @@ def united_sides(
     for mine, theirs in common.items():
         _same_type(op, left.field(mine), right.field(theirs))
 
+<<<<<<< HEAD
     checked_suffix(suffix, op)
     shown = {index: shown_name(right.names[index], left.names, suffix, op)
              for index in range(len(right)) if index not in keys[1]}  # fmt: skip
+=======
+    taken = frozenset(left.names)
+    shown = {index: shown_name(name, taken, suffix, op)
+             for index, name in enumerate(right.names) if index not in keys[1]}  # fmt: skip
+>>>>>>> 2f90864 (Plans of many columns and of many operators cost what they are many)
     others = [index for index in shown if index != at[1]]
     side = next(name for name in (SIDE, *(f"{SIDE}_{i}" for i in range(len(left) + len(right) + 1)))
-                if name not in {*left.names, *shown.values()})  # fmt: skip
+                if name not in taken and name not in shown.values())  # fmt: skip
     fields = [pa.field(side, pa.bool_(), nullable=False), *(field.with_nullable(True) for field in left)]
     fields += [pa.field(shown[index], right.field(index).type) for index in others]
     columns: list[list[From]] = [
@@ -96,9 +102,10 @@ def _times(
         if not names or len(names) > 2:
             raise PlanError(f"{op}: time must be a column, or that of the left and of the right: {time!r}")
         return names[0], names[-1]
+    there = frozenset(right.names)
     both = [
         field.name for field in left
-        if field.name not in key and field.name in right.names
+        if field.name not in key and field.name in there
         and (pat.is_timestamp(field.type) or pat.is_date(field.type))
     ]  # fmt: skip
     if len(both) != 1:
