@@ -29,6 +29,8 @@ LEAST_BYTES = 64 << 10  # a smaller bound is not asked for
 # How many of them a cap on what is in flight should hold at least.
 INPUT_PART = 16
 
+BatchBytes = Callable[[pa.RecordBatch], int]
+
 ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
 
 
@@ -77,12 +79,12 @@ def batches(
     SourceError
         For data of another kind, or a batch that does not fit the schema.
     """
-    before = 0
+    before, bytes_of = 0, batch_bytes_of(schema)
     for batch in data if fitted else batches_of(data):
         if isinstance(batch, SourceMark):
             yield batch
             continue
-        fitting = iter((batch,)) if fitted else _fitting(batch, schema, most)
+        fitting = iter((batch,)) if fitted else _fitting(batch, schema, most, bytes_of)
         while True:
             try:
                 found = next(fitting, None)
@@ -103,16 +105,20 @@ def batches(
             yield found
 
 
-def _fitting(batch: pa.RecordBatch, schema: pa.Schema, most: int) -> Iterator[pa.RecordBatch]:
-    """The batch's rows as batches of `schema` of at most BATCH_ROWS rows and `most` bytes."""
+def _fitting(
+    batch: pa.RecordBatch, schema: pa.Schema, most: int, bytes_of: BatchBytes
+) -> Iterator[pa.RecordBatch]:
+    """The batch's rows as batches of `schema` of at most BATCH_ROWS rows and `most` bytes; `bytes_of`: of a
+    batch of `schema`.
+    """
     if batch.schema.equals(schema):
-        yield from parts(batch, BATCH_ROWS, most)
+        yield from parts(batch, BATCH_ROWS, most, bytes_of)
         return
     if not batch.num_rows:
         conform(batch, schema)  # its columns must fit as well
     for part in parts(batch, BATCH_ROWS, most):
         for fitted in _conformed(part, schema):
-            yield from parts(fitted, BATCH_ROWS, most)  # decoded, a dictionary's rows may be long
+            yield from parts(fitted, BATCH_ROWS, most, bytes_of)  # decoded, a dictionary's rows may be long
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -132,20 +138,6 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBa
     yield fitted
 
 
-def parts(batch: pa.RecordBatch, rows: int, most: int) -> Iterator[pa.RecordBatch]:
-    """Slices of a batch, in order, of at most so many rows and bytes; a row that takes more is a slice
-    of its own. Nothing is copied.
-    """
-    if batch.num_rows > rows:
-        for start in range(0, batch.num_rows, rows):
-            yield from parts(batch.slice(start, rows), rows, most)
-    # of a slice the first figure is that of all its buffers; it is quick, and mostly enough
-    elif batch.num_rows > 1 and batch.get_total_buffer_size() > most and batch_bytes(batch) > most:
-        yield from _halves(batch, lambda half: parts(half, rows, most))
-    elif batch.num_rows:
-        yield batch
-
-
 def batch_bytes(batch: pa.RecordBatch) -> int:
     """Bytes of the batch's own rows. `RecordBatch.nbytes` has all buffers of views, and a whole dictionary,
     in every slice: rows of a large table of texts were cut into batches of one row.
@@ -153,11 +145,47 @@ def batch_bytes(batch: pa.RecordBatch) -> int:
     return sum(map(_column_bytes, batch.columns))
 
 
+def batch_bytes_of(schema: pa.Schema) -> BatchBytes:
+    """`batch_bytes` of batches of one schema, which looks only at columns whose values are not all of one
+    width: each small slice of a large table is asked.
+    """
+    width, others = 0, []
+    for index, field in enumerate(schema):
+        if pat.is_primitive(field.type) or pat.is_decimal(field.type):
+            width += -(-field.type.bit_width // 8)
+        else:
+            of_column = _own_bytes if field.type.equals(plain(field.type)) else _column_bytes
+            others.append((index, of_column))
+    return lambda batch: (
+        width * batch.num_rows + sum(of_column(batch.column(index)) for index, of_column in others)
+    )
+
+
+def parts(
+    batch: pa.RecordBatch, rows: int, most: int, bytes_of: BatchBytes = batch_bytes
+) -> Iterator[pa.RecordBatch]:
+    """Slices of a batch, in order, of at most so many rows and bytes; a row that takes more is a slice
+    of its own. Nothing is copied.
+    """
+    if batch.num_rows > rows:
+        for start in range(0, batch.num_rows, rows):
+            yield from parts(batch.slice(start, rows), rows, most, bytes_of)
+    # of a slice the first figure is that of all its buffers; it is quick, and mostly enough
+    elif batch.num_rows > 1 and batch.get_total_buffer_size() > most and bytes_of(batch) > most:
+        yield from _halves(batch, lambda half: parts(half, rows, most, bytes_of))
+    elif batch.num_rows:
+        yield batch
+
+
+def _own_bytes(column: pa.Array) -> int:
+    return int(column.nbytes)
+
+
 def _column_bytes(column: pa.Array) -> int:
     """Where values share buffers, about what they take once they are plain."""
     type_, rows = column.type, len(column)
     if not rows or type_.equals(plain(type_)):
-        return int(column.nbytes)
+        return _own_bytes(column)
     if isinstance(column, pa.ExtensionArray):
         return _column_bytes(column.storage)
     if pat.is_string_view(type_) or pat.is_binary_view(type_):

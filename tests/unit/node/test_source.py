@@ -217,3 +217,25 @@ def test_no_rows_of_a_wrong_schema_are_refused_too():
     for data in (pa.table({}), OnlyStream(pa.table({"b": pa.array([], pa.int64())}))):
         with pytest.raises(od.SourceError, match="has no column 'a'"):
             read(data)
+
+
+def test_small_slices_of_a_large_table_are_not_measured_column_by_column(monkeypatch):
+    rows = 1 << 18
+    numbers = pa.array(range(rows))
+    columns = {name: numbers for name in "abcdefgh"} | {"s": pa.array(["text"]).take(pa.array([0] * rows))}
+    table = pa.table(columns)
+    batches = [table.slice(i * 10, 10).to_batches()[0] for i in range(50)]
+    assert batches[0].get_total_buffer_size() > 1 << 20
+    looked, own = [], source._own_bytes
+    monkeypatch.setattr(source, "_column_bytes", lambda column: looked.append("any") or own(column))
+    monkeypatch.setattr(source, "_own_bytes", lambda column: looked.append("own") or own(column))
+    assert len(list(source.batches(iter(batches), table.schema, most=1 << 20))) == 50
+    assert looked == ["own"] * 50  # the text's
+
+
+def test_rows_of_one_width_are_cut_by_bytes():
+    schema = pa.schema({"a": pa.int64(), "b": pa.bool_(), "d": pa.decimal128(20), "t": pa.timestamp("us")})
+    table = pa.table([pa.array([None] * 60_000, type_) for type_ in schema.types], schema=schema)
+    found = list(source.batches(table, schema, most=1 << 20))
+    assert [batch.num_rows for batch in found] == [30_000, 30_000]
+    assert pa.Table.from_batches(found).equals(table)
