@@ -31,6 +31,10 @@ from ordstream.ground.types import (
     to_storage,
 )
 
+# Parts of an expression. Beyond it is one that uses itself again and again, such as 30 steps of
+# ``x = x * x + x``: it would take all memory before its first row.
+MOST_NODES = 1 << 18
+
 
 def lower(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
     """Type-check an expression against a schema and lower it.
@@ -46,12 +50,14 @@ def lower(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
     Raises
     ------
     SchemaError
-        An unknown column (lists the available ones) or operands whose types do not go together.
+        An unknown column (lists the available ones), operands whose types do not go together, or an
+        expression of more than MOST_NODES parts.
     """
     expr = as_expression(expr)
     if isinstance(expr, Alias):
         expr = expr.expr
     try:
+        within_measure(expr, where)
         low, text = _Lowering(schema, where).lower(expr), repr(expr)
     except RecursionError:
         raise SchemaError(
@@ -60,6 +66,26 @@ def lower(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
     if low.vm is None:
         raise SchemaError(f"{where}: the type of None is not known; write od.lit(None, type)")
     return BoundExpr(lists.stored(low), low.vm, low.arrow, text)
+
+
+def within_measure(expr: Expr, where: str) -> None:
+    """Raise SchemaError where an expression has more than MOST_NODES parts: before its text is made."""
+    nodes = _nodes(expr, {})
+    if nodes > MOST_NODES:
+        raise SchemaError(
+            f"{where}: an expression of {nodes} parts, where {MOST_NODES} are the most: what is used "
+            "several times in it is computed as often; make it a column in front, by with_columns"
+        )
+
+
+def _nodes(expr: Expr, known: dict[int, int]) -> int:
+    """Of how many parts an expression is made, shared ones as often as they are used."""
+    if not isinstance(expr, Apply):
+        return 1
+    found = known.get(id(expr))
+    if found is None:
+        found = known[id(expr)] = 1 + sum(_nodes(argument, known) for argument in expr.arguments)
+    return found
 
 
 def computed_type(type_: pa.DataType) -> pa.DataType:

@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr, maximum, minimum
 from ordstream.expressions.expr import Alias, Column, Expr
+from ordstream.expressions.lowering import within_measure
 from ordstream.ground.types import (
     COUNTED_DIGITS,
     INT64_MAX,
@@ -278,6 +279,7 @@ def _argument(given: Any, where: str) -> tuple[str, Expr | None]:
     if isinstance(given, Column) or not isinstance(given, Expr):
         return column_name(given), None
     try:
+        within_measure(given, where)
         return repr(given), given
     except RecursionError:
         raise SchemaError(

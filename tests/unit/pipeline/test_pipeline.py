@@ -415,6 +415,30 @@ def test_an_expression_without_measure_is_a_schema_error(p):
         p.select(x=deep)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda p, x: p.select(x=x),
+        lambda p, x: p.with_columns(x.alias("x")),
+        lambda p, x: p.filter(x > 0),
+        lambda p, x: p.branch(x > 0),
+        lambda p, x: p.key_by("user").scan(x=od.sum(x)),
+        lambda p, x: p.key_by("user").scan(x=od.count(where=x > 0)),
+        lambda p, x: p.key_by("user").cum_sum(x, "y"),
+    ],
+)
+def test_an_expression_that_uses_itself_again_and_again_is_a_schema_error(p, use):
+    x = col("user")
+    for _ in range(60):
+        x = x * x + x
+    with pytest.raises(od.SchemaError, match=r"parts, where 262144 are the most.*a column in front"):
+        use(p, x)
+    x = col("user")
+    for _ in range(6):  # 1,457 parts
+        x = x * x + x
+    use(p, x)
+
+
 def test_too_many_key_columns_are_told_when_built():
     wide = od.Pipeline({f"c{i}": int for i in range(65)})
     with pytest.raises(od.PlanError, match="at most 64 key columns, got 65"):
