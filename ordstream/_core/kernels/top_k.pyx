@@ -5,7 +5,7 @@ them.
 a) Every key has a record: rank, place in the heap, and a copy of its latest row. The rank is an int64 that
    orders as `by` does (NaN lowest), so that one comparison decides.
 b) grows=False keeps every key and selects at the end. With updates the keys are also in an ordered set: a
-   key's place among the best is counted from its front.
+   key's place among the best follows from its block's (ordered_places.pxd).
 c) grows=True (`by` never decreases for a key): only the k best so far matter. As soon as there are k, they
    form a heap whose root is the worst. A row below the root's rank costs one comparison: its key can enter
    only by a later row with a larger `by`. When three times as many keys have left the heap as are in it,
