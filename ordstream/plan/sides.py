@@ -62,15 +62,10 @@ def united_sides(
     for mine, theirs in common.items():
         _same_type(op, left.field(mine), right.field(theirs))
 
-<<<<<<< HEAD
     checked_suffix(suffix, op)
-    shown = {index: shown_name(right.names[index], left.names, suffix, op)
-             for index in range(len(right)) if index not in keys[1]}  # fmt: skip
-=======
     taken = frozenset(left.names)
     shown = {index: shown_name(name, taken, suffix, op)
              for index, name in enumerate(right.names) if index not in keys[1]}  # fmt: skip
->>>>>>> 2f90864 (Plans of many columns and of many operators cost what they are many)
     others = [index for index in shown if index != at[1]]
     side = next(name for name in (SIDE, *(f"{SIDE}_{i}" for i in range(len(left) + len(right) + 1)))
                 if name not in taken and name not in shown.values())  # fmt: skip
