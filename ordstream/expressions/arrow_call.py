@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +28,13 @@ def _function(name: str, options: tuple[tuple[str, Any], ...]) -> Callable[[pa.A
     if name == "cast":
         target = dict(options)["to"]
         return lambda values: values.cast(target)
-    if name == "split_pattern_regex":
-        return functools.partial(_split, **dict(options))
+    if name == "cast_single":
+        single = dict(options)["to"]
+        return lambda values: values.cast(pa.float32()).cast(single)
+    if name == "count_of":
+        return functools.partial(_counted, **dict(options))
+    if name in _BY_MATCHES:
+        return functools.partial(_BY_MATCHES[name], **dict(options))
     if name == "extract_regex":  # a struct of all groups; null where nothing matches, which the caller asks
         pattern, group = (value for _, value in options)
         return lambda values: pc.fill_null(pc.struct_field(pc.extract_regex(values, pattern), group), "")
@@ -39,27 +45,71 @@ def _function(name: str, options: tuple[tuple[str, Any], ...]) -> Callable[[pa.A
     return lambda values: function.call([values], given)
 
 
+def _counted(values: pa.Array, to: pa.DataType) -> pa.Array:
+    """Times of counts of their unit. Arrow's cast takes any count."""
+    times = values.cast(storage_type(to)).cast(to)
+    times.validate(full=True)
+    return times
+
+
 #: Characters that no text means: Unicode keeps some for a program's own use, and others for private use.
 _UNUSED = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xFFFFE))
 
 
-def _split(values: pa.Array, pattern: str, max_splits: int | None) -> pa.Array:
-    """Parts between the first `max_splits` matches of a regular expression.
-
-    Arrow's own function does not end for a pattern that matches nothing, such as "x*" (pyarrow 26), and
-    replaces that often at one place. So marks are put around all matches, at which the text is split.
-    """
+def _marks(values: pa.Array, n: int) -> list[str]:
+    """Characters that stand in none of the values."""
     free = (chr(one) for one in _UNUSED if not pc.any(pc.match_substring(values, chr(one))).as_py())
-    try:
-        begin, end = next(free), next(free)
-    except StopIteration:
-        raise pa.ArrowInvalid("the text has all characters that could mark where it is split") from None
+    marks = list(itertools.islice(free, n))
+    if len(marks) < n:
+        raise pa.ArrowInvalid("the text has all characters that could mark where the pattern matches")
+    return marks
+
+
+# Of Arrow's functions only the replacing of all matches looks at the text in front of a match. The others
+# cut it off match by match, so that to them "^a" matches three times in "aaa", "\\b" in front of each of its
+# letters, and what matches nothing between two bytes of one character; and splitting does not end there
+# (pyarrow 26). So marks are put around all matches, which are then counted, or split or replaced at.
+
+
+def _counted_matches(values: pa.Array, pattern: str) -> pa.Array:
+    """How often a regular expression matches."""
+    (mark,) = _marks(values, 1)
+    return pc.count_substring(pc.replace_substring_regex(values, pattern, mark), mark)
+
+
+def _replaced(values: pa.Array, pattern: str, replacement: str, max_replacements: int | None) -> pa.Array:
+    """The first `max_replacements` matches of a regular expression replaced."""
+    if max_replacements is None:
+        return pc.replace_substring_regex(values, pattern, replacement)
+    begin, middle, end = _marks(values, 3)
+    marked = pc.replace_substring_regex(values, pattern, f"{begin}{replacement}{middle}\\0{end}")
+    parts = pc.split_pattern(marked, begin, max_splits=max_replacements)
+    texts = pc.replace_substring_regex(parts.values, f"^([^{middle}]*){middle}[^{end}]*{end}", "\\1")
+    texts = pc.replace_substring_regex(texts, f"{begin}[^{middle}]*{middle}([^{end}]*){end}", "\\1")
+    return pc.binary_join(_lists(parts, texts), pa.scalar("", texts.type))
+
+
+def _split(values: pa.Array, pattern: str, max_splits: int | None) -> pa.Array:
+    """Parts between the first `max_splits` matches of a regular expression."""
+    begin, end = _marks(values, 2)
     marked = pc.replace_substring_regex(values, pattern, f"{begin}\\0{end}")
     parts = pc.split_pattern(marked, begin, max_splits=max_splits)
     texts = pc.replace_substring_regex(parts.values, f"^[^{end}]*{end}", "")
     if max_splits is not None:  # what was marked behind the last place
         texts = pc.replace_substring_regex(texts, f"[{begin}{end}]", "")
-    return pa.ListArray.from_arrays(parts.offsets, texts, mask=parts.is_null() if parts.null_count else None)
+    return _lists(parts, texts)
+
+
+def _lists(like: pa.Array, texts: pa.Array) -> pa.Array:
+    """Lists as they were, of other texts."""
+    return pa.ListArray.from_arrays(like.offsets, texts, mask=like.is_null() if like.null_count else None)
+
+
+_BY_MATCHES: dict[str, Callable[..., pa.Array]] = {
+    "count_substring_regex": _counted_matches,
+    "replace_substring_regex": _replaced,
+    "split_pattern_regex": _split,
+}
 
 
 @dataclass(frozen=True)

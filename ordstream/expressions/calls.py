@@ -297,14 +297,12 @@ def _truncate(expr: Any, low: Lowered) -> Lowered:
         if n != 1:
             raise SchemaError(f"{expr!r}: months, quarters and years one at a time, got {expr.option!r}")
         return by_arrow(low, "floor_temporal", {"multiple": 1, "unit": _LONG[unit]}, type_, type_)
-    if pat.is_date32(type_):
-        tick, ticks = DAY * 10**9, DAY
-    else:
-        ticks = _second_ticks(type_)
-        tick = 10**9 // ticks
+    ticks = DAY if pat.is_date32(type_) else _second_ticks(type_)
+    tick = DAY * 10**9 if pat.is_date32(type_) else 10**9 // ticks
     step, rest = divmod(n * _NS[unit], tick)
-    if rest or not 0 < step <= INT64_MAX:
-        raise SchemaError(f"{expr!r}: {expr.option!r} is not a whole number of units of {type_}")
+    if rest or not 0 < step <= INT64_MAX or (pat.is_date64(type_) and step % (DAY * ticks)):
+        units = "days" if pat.is_date64(type_) else f"units of {type_}"
+        raise SchemaError(f"{expr!r}: {expr.option!r} is not a whole number of {units}")
     if _is_local(type_):
         options = {"multiple": n, "unit": _ARROW_UNITS[unit]}
         return by_arrow(low, "floor_temporal", options, type_, type_)

@@ -35,6 +35,8 @@ def _text(low: Lowered) -> Lowered | None:
         words = (*low.code, ("lit_view", b"true"), ("lit_view", b"false"), ("if_view",))
         null = (*low.code, ("is_null_bool",), ("lit_null", "view"))
         return Lowered((*null, *words, ("if_view",)), "view", pa.string())
+    if low.single:
+        return by_arrow(low, "cast_single", {"to": pa.large_string()}, type_)
     if pat.is_integer(type_) or pat.is_floating(type_):
         return by_arrow(low, "cast", {"to": pa.large_string()}, type_)
     if pat.is_timestamp(type_) or pat.is_date(type_) or pat.is_time(type_):
@@ -48,7 +50,7 @@ def _read(low: Lowered, target: pa.DataType) -> Lowered | None:
     read, gives = target, target
     if pat.is_integer(target):
         read, gives, narrow = pa.int64(), target, target != pa.int64()
-    elif pat.is_floating(target):
+    elif pat.is_float32(target) or pat.is_float64(target):
         read, gives, narrow = pa.float64(), target, target != pa.float64()
     elif not (
         pat.is_boolean(target) or pat.is_timestamp(target) or pat.is_date(target) or pat.is_time(target)
@@ -59,8 +61,12 @@ def _read(low: Lowered, target: pa.DataType) -> Lowered | None:
 
 
 def _time(expr: Any, low: Lowered, target: pa.DataType) -> Lowered | None:
-    """Timestamps and days: what the coarser unit does not say is cut off, downwards."""
+    """Timestamps and days: what the coarser unit does not say is cut off, downwards. A count that is no time
+    of day, or no whole days, is an error at its row.
+    """
     mine = low.arrow
+    if pat.is_integer(mine) and (pat.is_time(target) or pat.is_date64(target)):
+        return by_arrow(low, "count_of", {"to": target}, pa.int64(), target)
     if pat.is_timestamp(mine) and pat.is_date32(target):
         return date_of(expr, low)
     if pat.is_date32(mine) and pat.is_timestamp(target) and target.tz is None:

@@ -23,12 +23,15 @@ class Lowered:
     narrow : bool
         A cast to a type narrower than its class. The machine narrows only when it writes the result column,
         so such a cast must be the outermost operation.
+    single : bool
+        A float32 as it was read, which is written as text in fewer digits than a float64.
     """
 
     code: Code
     vm: str | None
     arrow: Any
     narrow: bool = False
+    single: bool = False
 
     @property
     def is_number(self) -> bool:

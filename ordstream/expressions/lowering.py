@@ -20,6 +20,7 @@ from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
 from ordstream.expressions.fields import field_instruction, part_instruction, path_of
 from ordstream.expressions.lowered import Code, Lowered
+from ordstream.ground.datetimes import no_value
 from ordstream.ground.packed_types import is_packed, is_packed_list
 from ordstream.ground.types import (
     column_index,
@@ -126,7 +127,7 @@ class _Lowering:
         vm = physical_type(type_, expr.name).vm
         if vm is None:
             raise self.error(f"column {expr.name!r} is {type_}: it can be passed through, not computed with")
-        return Lowered(((f"col_{vm}", index),), vm, computed_type(type_))
+        return Lowered(((f"col_{vm}", index),), vm, computed_type(type_), single=pat.is_float32(type_))
 
     def literal(self, expr: Literal, hint: Any) -> Lowered:
         value: Any = expr.value
@@ -154,7 +155,9 @@ class _Lowering:
         if value is None:
             return Lowered((("lit_null", vm),), vm, type_)
         try:
-            value = to_storage(float(value) if plain_int and vm == "f64" else value, type_, "constant")
+            given = float(value) if plain_int and vm == "f64" else value
+            # what it is compared with may lie behind the end of a day
+            value = to_storage(given, type_, "constant", counts=expr.type is None)
         except (TypeError, ValueError, OverflowError) as error:
             raise self.error(str(error).replace("column 'constant' is", "beside", 1)) from error
         return Lowered(((f"lit_{vm}", value.encode() if isinstance(value, str) else value),), vm, type_)
@@ -227,6 +230,14 @@ class _Lowering:
             text += "; write the time as a datetime object, or cast the string"
         raise self.error(text)
 
+    def check_times(self, expr: Expr, *values: Lowered) -> None:
+        """A constant that becomes a value is one of its type, as what it is compared with need not be."""
+        for low in values:
+            if is_temporal(low.arrow) and len(low.code) == 1 and low.code[0][0] == "lit_i64":
+                why = no_value(low.code[0][1], low.arrow)
+                if why:
+                    raise self.error(f"{low.arrow} in {expr!r}: {why}")
+
     def boolean(self, expr: Expr, low: Lowered) -> Lowered:
         if low.vm == "bool":
             return low
@@ -254,6 +265,7 @@ class _Lowering:
         if expr.function in ("div", "pow", "atan2"):
             a, b = _to_float(a), _to_float(b)
         a, b = self.common(expr, a, b)
+        self.check_times(expr, a, b)
         name = expr.function if expr.function == "atan2" else f"{expr.function}_{a.vm}"
         return Lowered((*a.code, *b.code, (name,)), a.vm, a.arrow)
 
@@ -304,6 +316,7 @@ class _Lowering:
         if expr.function == "if":
             code = self.boolean(expr, self.operands(Apply("if", expr.arguments[0]), pa.bool_())[0]).code
         a, b = self.common(expr, *self.operands(Apply(expr.function, *expr.arguments[-2:])))
+        self.check_times(expr, a, b)
         return Lowered((*code, *a.code, *b.code, (f"{expr.function}_{a.vm}",)), a.vm, a.arrow)
 
     def membership(self, expr: Apply) -> Lowered:
@@ -360,7 +373,7 @@ class _Lowering:
             instruction, vm, type_ = field_instruction(index, self.schema.field(index), names)
         except SchemaError as error:
             raise self.error(str(error)) from None
-        return Lowered((instruction,), vm, computed_type(type_))
+        return Lowered((instruction,), vm, computed_type(type_), single=pat.is_float32(type_))
 
     def part(self, start: Expr, names: list[str]) -> Lowered:
         """A field of a struct that is no column."""
@@ -371,7 +384,7 @@ class _Lowering:
             instruction, vm, type_ = part_instruction(low.arrow, repr(start), names)
         except SchemaError as error:
             raise self.error(str(error)) from None
-        return Lowered((*low.code, instruction), vm, computed_type(type_))
+        return Lowered((*low.code, instruction), vm, computed_type(type_), single=pat.is_float32(type_))
 
     def listed(self, expr: Expr) -> Lowered:
         """A list, as it is on the stack."""
@@ -402,7 +415,7 @@ class _Lowering:
         except SchemaError as error:
             text = str(error)
             raise (error if text.startswith(f"{self.where}: ") else self.error(text)) from None
-        return Lowered(made.code, made.vm, computed_type(made.arrow))
+        return Lowered(made.code, made.vm, computed_type(made.arrow), single=pat.is_float32(made.arrow))
 
     def length(self, expr: Apply) -> Lowered:
         argument = expr.arguments[0]

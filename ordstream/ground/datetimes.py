@@ -28,8 +28,22 @@ _EPOCH_DAY = _EPOCHS[0].toordinal()
 #: Counts of a unit in a microsecond, and microseconds in a unit.
 _FACTORS = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
 
+#: Counts of a unit in a day.
+_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+
 #: `made(storage, valid)`: a list of objects, or None where Arrow must make them.
 Maker = Callable[[np.ndarray, np.ndarray | None], "list[Any] | None"]
+
+
+def no_value(count: int, type_: pa.DataType) -> str:
+    """Why a count of a type's unit is no value of it: a time of day lies within a day, a date64 is whole
+    days. Empty: it is one. Arrow makes arrays of any count.
+    """
+    if pat.is_time(type_) and not 0 <= count < _DAY[type_.unit]:
+        return f"{count} is no time of day: those are 0 to {_DAY[type_.unit] - 1}"
+    if pat.is_date64(type_) and count % _DAY["ms"]:
+        return f"{count} is no date: a day has {_DAY['ms']} of them"
+    return ""
 
 
 def maker(type_: pa.DataType) -> Maker | None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, shown, unknown_column
-from ordstream.ground.datetimes import counter, numpy_count
+from ordstream.ground.datetimes import counter, no_value, numpy_count
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
@@ -370,9 +370,9 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
     An int column takes int (not bool, not float) within its width; a float column takes float and int up to
     2**53; float32 rounds to nearest; bool takes bool; string takes str; binary takes bytes-like; a temporal
     column takes the matching datetime object, exactly representable in its unit, or an int count of its
-    unit; a decimal column takes a Decimal, exactly representable, and with `counts`, which is what compiled
-    functions compute with, an int count of its unit; a list column takes a sequence; other types as
-    `packed_to_storage` says. NumPy scalars count as Python's.
+    unit, with `counts` any; a decimal column takes a Decimal, exactly representable, and with `counts`,
+    which is what compiled functions compute with, an int count of its unit; a list column takes a sequence;
+    other types as `packed_to_storage` says. NumPy scalars count as Python's.
 
     Raises
     ------
@@ -390,7 +390,7 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
     if pat.is_floating(type_):
         return _float(value, type_, column)
     if is_temporal(type_):
-        return _temporal(value, type_, column)
+        return _temporal(value, type_, column, counts)
     if is_list(type_):
         if not isinstance(value, list | tuple | np.ndarray):
             raise _wrong(value, type_, column)
@@ -473,8 +473,11 @@ def round_float32(value: float) -> float:
         return float(np.float32(value))
 
 
-def _temporal(value: Any, type_: pa.DataType, column: str) -> int:
+def _temporal(value: Any, type_: pa.DataType, column: str, counts: bool) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
+        why = "" if counts else no_value(value, type_)
+        if why:
+            raise OverflowError(f"column {column!r} is {type_}, {why}")
         return _in_range(value, type_, column)
     of_numpy = isinstance(value, np.datetime64 | np.timedelta64)
     if (of_numpy or isinstance(value, datetime.datetime)) and value != value:
@@ -571,7 +574,8 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
         raise TypeError(f"column {column!r} is {type_}, got an array of {given.type}")
     try:
         if pat.is_integer(given.type) and is_temporal(type_):
-            given = given.cast(storage_type(type_))
+            given = given.cast(storage_type(type_)).cast(type_)
+            given.validate(full=True)  # Arrow casts any count to a time of day
         return given.cast(type_)
     except pa.ArrowInvalid as error:
         raise OverflowError(f"column {column!r} is {type_}: {error}") from error
