@@ -10,7 +10,8 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class FileSource:
     Raises
     ------
     SourceError
-        A file does not exist, or no file matches.
+        A file does not exist or is none, or no file matches.
     """
 
     def __init__(self, paths: Paths) -> None:
@@ -47,6 +48,8 @@ class FileSource:
         self._sizes = [_size(path) for path in self.paths]
         self._start = (0, 0, 0)
         self._place = (0, 0, 0)
+        #: The file that the last batch is of; empty: none was read.
+        self.reading = ""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Batches from the place that was sought last; without one, from the first file's start."""
@@ -55,7 +58,7 @@ class FileSource:
 
     def _from(self, file: int, part: int, row: int) -> Iterator[pa.RecordBatch]:
         for number in range(file, len(self.paths)):
-            path = self.paths[number]
+            path = self.reading = self.paths[number]
             try:
                 for place, batch in self._read(path, part, row):
                     # Behind the last part a snapshot needs nothing of this file any more.
@@ -141,6 +144,8 @@ class ParquetSource(FileSource):
 
     def __init__(self, paths: Paths, columns: Sequence[str] | None = None) -> None:
         super().__init__(paths)
+        if isinstance(columns, str):
+            raise SourceError(f"columns is a list of names, got {columns!r}: write [{columns!r}]")
         self._columns = None if columns is None else list(columns)
 
     def _read(self, path: str, part: int, row: int) -> Iterator[Read]:
@@ -173,7 +178,9 @@ class ParquetSource(FileSource):
 class IpcSource(FileSource):
     """Arrow IPC files ("Feather 2") and streams, batch by batch, as a source that knows its place.
 
-    A stream has no index: going to a place in the middle of one reads the messages before it.
+    A stream has no index: going to a place in the middle of one reads the messages before it. Streams that
+    were written one behind the other into a file are read one behind the other. Each batch is checked
+    (`pyarrow.RecordBatch.validate`): one that a damaged file holds would be read beyond its memory.
 
     Parameters
     ----------
@@ -191,15 +198,25 @@ class IpcSource(FileSource):
                     raise _shorter(path, part)
                 for number in range(part, file.num_record_batches):
                     last = number + 1 == file.num_record_batches
-                    yield None if last else (number + 1, 0), file.get_batch(number)
+                    yield None if last else (number + 1, 0), _sound(file.get_batch(number))
                 return
-            number = 0
-            for batch in pa.ipc.open_stream(data):
-                number += 1
-                if number > part:
-                    yield (number, 0), batch
+            number, ended = 0, False
+            while not ended:
+                for batch in pa.ipc.open_stream(data):
+                    number += 1
+                    if number > part:
+                        yield (number, 0), _sound(batch)
+                ended = data.tell() >= data.size()  # else another stream was written behind it
             if number < part:
                 raise _shorter(path, part)
+
+
+def _sound(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose offsets lie in its buffers and whose text is UTF-8: Arrow reads what the file says, and
+    nothing behind looks at it again.
+    """
+    batch.validate(full=True)
+    return batch
 
 
 def _shorter(path: str, part: int) -> SourceError:
@@ -207,28 +224,37 @@ def _shorter(path: str, part: int) -> SourceError:
 
 
 def _listed(paths: Paths) -> list[str]:
-    if isinstance(paths, str | os.PathLike):
-        path = os.fspath(paths)
-        if glob.has_magic(path) and not Path(path).exists():
-            matches = glob.glob(path, recursive=True)  # noqa: PTH207
-            found = sorted(match for match in matches if Path(match).is_file())
-            if not found:
-                raise SourceError(f"no file matches {path!r}")
-            return found
-        return [path]
     given: Any = paths
-    several = list(given) if isinstance(given, Iterable) else [given]
-    if not all(isinstance(one, str | os.PathLike) for one in several):
-        raise SourceError(f"a path, a pattern or a list of paths is needed, got {shown(paths)}")
-    return [os.fspath(one) for one in several]
+    if not isinstance(given, str | os.PathLike):
+        in_order = isinstance(given, Iterable) and not isinstance(given, bytes | Set | Mapping)
+        several: list[Any] = list(given) if in_order else [None]
+        if not all(isinstance(path, str | os.PathLike) for path in several):
+            raise SourceError(
+                f"a path, a pattern or a list of paths is needed, in order, got {shown(given)}"
+            )
+        return [os.fspath(path) for path in several]
+    path = os.fspath(given)
+    if glob.has_magic(path) and not Path(path).exists():
+        matches = glob.glob(path, recursive=True)  # noqa: PTH207
+        found = sorted(match for match in matches if Path(match).is_file())
+        if not found:
+            raise SourceError(f"no file matches {path!r}")
+        return found
+    return [path]
 
 
 def _size(path: str) -> int:
     try:
-        if not Path(path).is_dir():
-            return Path(path).stat().st_size
+        found = Path(path).stat()
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror}") from error
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size
+    if not stat.S_ISDIR(found.st_mode):
+        raise SourceError(
+            f"{path} is no regular file (a pipe or a device), so there is no going to a place in it: give "
+            "pyarrow.ipc.open_stream(...), or an iterator of its batches"
+        )
     raise SourceError(f"{path} is a folder: give its files, for example {str(Path(path) / '*')!r}")
 
 

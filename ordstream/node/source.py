@@ -19,6 +19,7 @@ from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
 from ordstream.ground.nested_cast import cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain
+from ordstream.node.file_sources import FileSource
 from ordstream.node.source_marks import SourceMark
 
 # Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
@@ -89,20 +90,26 @@ def batches(
             try:
                 found = next(fitting, None)
             except SourceError as error:
-                raise (
-                    SourceError(f"after {before} tuples: {error}") if before else error
-                ) from error.__cause__
+                where = _where(data, before)
+                raise (SourceError(f"{where}: {error}") if where else error) from error.__cause__
             if found is None:
                 break
             for index in without_nulls:
                 if found.column(index).null_count:
                     row = before + found.column(index).is_null().to_pylist().index(True) + 1
+                    file = _where(data, 0)
                     raise SourceError(
-                        f"column {schema.names[index]!r} is declared without nulls (nullable=False), but "
-                        f"row {row} has one"
+                        f"{file}{file and ': '}column {schema.names[index]!r} is declared without nulls "
+                        f"(nullable=False), but row {row} has one"
                     )
             before += found.num_rows
             yield found
+
+
+def _where(data: Any, before: int) -> str:
+    """Where a source stands: its file, if it reads files, and how many tuples came before."""
+    file = data.reading if isinstance(data, FileSource) else ""
+    return ", ".join([*([file] if file else []), *([f"after {before} tuples"] if before else [])])
 
 
 def _fitting(
