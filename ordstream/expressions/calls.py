@@ -19,6 +19,7 @@ from ordstream.errors import SchemaError
 from ordstream.expressions.arrow_call import ArrowCall
 from ordstream.expressions.lowered import Lowered
 from ordstream.expressions.zones import TICKS
+from ordstream.ground.datetimes import span_ns
 from ordstream.ground.types import INT64_MAX, is_string
 
 DAY = 86_400
@@ -279,7 +280,8 @@ def interval(every: Any) -> tuple[int, str]:
         It is no interval.
     """
     if isinstance(every, datetime.timedelta):
-        every = f"{every // datetime.timedelta(microseconds=1)}us"
+        whole = span_ns(every)
+        every = f"{whole}ns" if whole % 1_000 else f"{whole // 1_000}us"
     found = re.fullmatch(r"(\d+)(ns|us|ms|s|m|h|d|w|mo|q|y)", every) if isinstance(every, str) else None
     if found is None or int(found[1]) < 1:
         raise SchemaError(

@@ -20,7 +20,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.expressions.expr import Literal
 from ordstream.expressions.lowered import Lowered
-from ordstream.ground.datetimes import numpy_count
+from ordstream.ground.datetimes import numpy_span_ns, span_ns
 from ordstream.ground.types import is_temporal
 
 #: Functions that times and durations have a meaning for.
@@ -36,31 +36,37 @@ def constant_beside(literal: Literal, other: Any) -> Literal:
     Parameters
     ----------
     other : pyarrow.DataType
+
+    Raises
+    ------
+    SchemaError
+        A duration without a length, such as NumPy's months; without the operator's name.
     """
     value: Any = literal.value
     if isinstance(value, np.timedelta64):
-        for unit in ("ns", "us", "ms", "s"):
-            count = None if np.isnat(value) else numpy_count(value, pa.duration(unit))
-            if count is not None:
-                return _duration(count, unit, other)
-        raise SchemaError(
-            f"{value!r} is no length of time: months and years differ, and a number needs a unit; write "
-            "datetime.timedelta(...)"
-        )
+        whole = numpy_span_ns(value)
+        if whole is None:
+            raise SchemaError(
+                f"{value!r} is no length of time: months and years differ, and a number needs a unit; write "
+                "datetime.timedelta(...)"
+            )
+        return _duration(whole, "ns", other)
     if isinstance(value, datetime.timedelta):
-        return _duration(value // datetime.timedelta(microseconds=1), "us", other)
+        return _duration(span_ns(value), "us", other)
     if value is None or isinstance(value, bool | int | float | str | bytes) or pat.is_duration(other):
         return literal
     return Literal(value, other)
 
 
-def _duration(count: int, unit: str, other: Any) -> Literal:
-    """A duration in the unit of what it stands beside, where that says it exactly."""
-    wanted = _unit(other)
-    factor = _TICKS[unit] // _TICKS[wanted]
-    if factor and count % factor == 0:
-        return Literal(count // factor, pa.duration(wanted))
-    return Literal(count, pa.duration(unit))
+def _duration(whole: int, unit: str, other: Any) -> Literal:
+    """So many nanoseconds in the unit of what they stand beside where that says them exactly, else in
+    `unit`, or in nanoseconds.
+    """
+    for one in (_unit(other), unit, "ns"):
+        count, rest = divmod(whole, _TICKS["ns"] // _TICKS[one])
+        if not rest:
+            break
+    return Literal(count, pa.duration(one))
 
 
 def calculated(expr: Any, a: Lowered, b: Lowered) -> Lowered:

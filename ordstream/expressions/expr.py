@@ -372,6 +372,10 @@ class Literal(Expr):
             raise SchemaError(
                 f"{value!r} ({type(value).__name__}) can't be a constant in an expression{which}"
             )
+        if isinstance(value, TEMPORAL_OBJECTS) and bool(value != value):
+            raise SchemaError(
+                "NaT can't be a constant in an expression: a null is None, or od.lit(None, type)"
+            )
         if isinstance(value, int) and type_ is None and not INT64_MIN <= value <= INT64_MAX:
             raise SchemaError(
                 f"the constant {value} does not fit into int64; beside a decimal write Decimal({value})"

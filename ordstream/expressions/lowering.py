@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import decimal
 import itertools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -16,6 +14,7 @@ from ordstream.errors import SchemaError
 from ordstream.expressions import casts, decimals, lists
 from ordstream.expressions.bound import VM_TYPES, BoundExpr
 from ordstream.expressions.calls import CALLS, lower_call
+from ordstream.expressions.constants import is_null_constant, type_of_constant
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
 from ordstream.expressions.fields import field_instruction, part_instruction, path_of
@@ -145,7 +144,10 @@ class _Lowering:
                     value = decimals.constant(value)
                 except SchemaError as error:
                     raise self.error(str(error)) from None
-            type_ = self.own_type(value)
+            try:
+                type_ = type_of_constant(value)
+            except SchemaError as error:
+                raise self.error(str(error)) from error.__cause__
         vm = physical_type(type_, "constant").vm
         if vm is None:
             raise self.error(f"a constant can't be {type_}")
@@ -161,19 +163,6 @@ class _Lowering:
         except (TypeError, ValueError, OverflowError) as error:
             raise self.error(str(error).replace("column 'constant' is", "beside", 1)) from error
         return Lowered(((f"lit_{vm}", value.encode() if isinstance(value, str) else value),), vm, type_)
-
-    def own_type(self, value: Any) -> pa.DataType:
-        """The type of a constant that nothing beside it gives one."""
-        try:
-            return pa.scalar(value).type
-        except UnicodeEncodeError as error:
-            raise self.error(f"the constant {value!r} is no text: {error.reason}") from None
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError):  # NaT, or too long
-            pass
-        if isinstance(value, np.datetime64) and value == value:
-            with contextlib.suppress(OverflowError):
-                return pa.date32() if value == value.astype("M8[D]") else pa.timestamp("us")
-        raise self.error(f"the constant {value!r} has no type of its own; write od.lit(value, type)")
 
     def operands(self, expr: Apply, hint: Any = None, *, elapses: bool = False) -> list[Lowered]:
         """The lowered arguments; constants take their type from the other arguments, or from `hint`. None is
@@ -195,7 +184,10 @@ class _Lowering:
                 and isinstance(argument, Literal)
                 and argument.type is None
             ):
-                argument, known = constant_beside(argument, known), None
+                try:
+                    argument, known = constant_beside(argument, known), None
+                except SchemaError as error:
+                    raise self.error(str(error)) from None
             low = self.lower(argument, known)
             if low.narrow:
                 text = f"the cast to {low.arrow} in {expr!r} must be the outermost operation"
@@ -323,7 +315,7 @@ class _Lowering:
         (a,) = self.operands(expr)
         if a.vm == "bool":
             raise self.error(f"isin on booleans in {expr!r}; use == or ~")
-        if any(value is None for value in expr.option):
+        if any(map(is_null_constant, expr.option)):
             raise self.error(f"None among the values of {expr!r}; combine with .is_null()")
         if decimals.is_decimal(a) and all(type(value) in (int, decimal.Decimal) for value in expr.option):
             try:
@@ -404,6 +396,9 @@ class _Lowering:
                 mine = lists.compared(expr, low)
                 mine = Lowered((), mine.vm, computed_type(type_))
                 (value,) = self.operands(Apply("list.contains", *given), mine.arrow)
+                fits = decimals.is_decimal(mine) and value.code[0][0].startswith("lit_")  # in its unit
+                if decimals.meets_decimal(mine, value) and mine.arrow != value.arrow and not fits:
+                    raise SchemaError(f"{expr!r}: cast the value to {mine.arrow}, as the elements are")
                 same, value = self.common(expr, mine, value)
                 if same.code or same.vm != mine.vm:
                     raise SchemaError(f"{expr!r}: cast the value to {mine.arrow}, as the elements are")

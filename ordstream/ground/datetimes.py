@@ -46,6 +46,54 @@ def no_value(count: int, type_: pa.DataType) -> str:
     return ""
 
 
+def span_ns(value: timedelta) -> int:
+    """Nanoseconds of a timedelta; pandas' have some behind their microseconds."""
+    return int(value // timedelta(microseconds=1)) * 1_000 + int(getattr(value, "nanoseconds", 0))
+
+
+#: Nanoseconds of the units of a `numpy.timedelta64`. A month has no length.
+_LENGTHS = {"W": 7 * _DAY["ns"], "D": _DAY["ns"], "h": 3_600 * 10**9, "m": 60 * 10**9}
+_LENGTHS |= {"s": 10**9, "ms": 10**6, "us": 1_000, "ns": 1}
+
+
+def numpy_span_ns(value: np.timedelta64) -> int | None:
+    """Nanoseconds of a `numpy.timedelta64`, of which NumPy itself keeps 64 bits, without an error; None: it
+    is NaT, in no unit, or in one that has no length.
+    """
+    unit, times = np.datetime_data(value.dtype)
+    if np.isnat(value) or unit not in _LENGTHS:
+        return None
+    return int(value.astype(np.int64)) * times * _LENGTHS[unit]
+
+
+def numpy_count(value: np.generic, type_: pa.DataType) -> int | None:
+    """A NumPy time as a count of a type's unit; None: it is NaT, of another kind or not in a unit.
+
+    Raises
+    ------
+    ValueError
+        It is no whole number of units, or has more than 64 bits of them; without saying where.
+    """
+    if isinstance(value, np.timedelta64):
+        whole = numpy_span_ns(value) if pat.is_duration(type_) else None
+        if whole is None:
+            return None
+        count, rest = divmod(whole, _LENGTHS[type_.unit])
+        if rest or not -(2**63) < count < 2**63:
+            raise ValueError("can't be stored exactly")
+        return count
+    is_date = pat.is_date(type_)
+    is_clock = is_date or (pat.is_timestamp(type_) and type_.tz is None)
+    if not (isinstance(value, np.datetime64) and is_clock) or np.isnat(value):
+        return None
+    if np.datetime_data(value.dtype)[0] == "generic":
+        return None
+    made = value.astype(f"M8[{'D' if is_date else type_.unit}]")
+    if made.astype(value.dtype) != value:  # NumPy rounds, and wraps around
+        raise ValueError("can't be stored exactly")
+    return int(made.astype(np.int64)) * (_DAY["ms"] if pat.is_date64(type_) else 1)
+
+
 def maker(type_: pa.DataType) -> Maker | None:
     """What makes Python's objects of a column's storage.
 
@@ -147,37 +195,3 @@ def _spans(times: int, of: int) -> Callable[[Any], int | None]:
         return found // of
 
     return count
-
-
-def numpy_count(value: np.datetime64 | np.timedelta64, type_: pa.DataType) -> int | None:
-    """The count of NumPy's time in the unit of a column.
-
-    Parameters
-    ----------
-    value : numpy.datetime64 or numpy.timedelta64
-        Of any unit; not NaT.
-    type_ : pyarrow.DataType
-        Of dates, times, timestamps or durations.
-
-    Returns
-    -------
-    int or None
-        None: the column holds another kind of time, or the count would not be exact.
-    """
-    # Not left to Arrow, which takes the number of any timedelta64 for a date or a time of day as it is, and
-    # no other unit than the column's.
-    instant = isinstance(value, np.datetime64)
-    given = np.datetime_data(value.dtype)[0]
-    if pat.is_timestamp(type_) or pat.is_duration(type_):
-        unit = type_.unit
-    elif pat.is_date(type_):
-        unit = "D" if pat.is_date32(type_) else "ms"
-    else:
-        return None
-    if instant == pat.is_duration(type_) or given == "generic" or (not instant and given in "YM"):
-        return None
-    try:
-        counted = value.astype(f"{'M' if instant else 'm'}8[{unit}]")
-    except OverflowError:
-        return None
-    return int(counted.astype(np.int64)) if counted.astype(value.dtype) == value else None

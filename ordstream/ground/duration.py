@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.datetimes import span_ns
 from ordstream.ground.types import INT64_MAX, INT64_MIN
 
 Duration = int | str | datetime.timedelta
@@ -49,7 +50,7 @@ def nanoseconds(value: Any, what: str) -> Fraction:
         It is neither, or the text is no duration.
     """
     if isinstance(value, datetime.timedelta):
-        return Fraction(value // datetime.timedelta(microseconds=1) * 1000)
+        return Fraction(span_ns(value))
     if not isinstance(value, str):
         raise PlanError(f"{what} must be a timedelta or {WRITTEN}; got {value!r}")
     text = value.strip()

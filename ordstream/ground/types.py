@@ -479,14 +479,22 @@ def _temporal(value: Any, type_: pa.DataType, column: str, counts: bool) -> int:
         if why:
             raise OverflowError(f"column {column!r} is {type_}, {why}")
         return _in_range(value, type_, column)
-    of_numpy = isinstance(value, np.datetime64 | np.timedelta64)
-    if (of_numpy or isinstance(value, datetime.datetime)) and value != value:
+    if isinstance(value, np.datetime64 | np.timedelta64 | datetime.datetime) and value != value:
         raise ValueError(f"column {column!r} is {type_}, {value!r} is no time: a null is None")
+    if isinstance(value, np.datetime64) and pat.is_timestamp(type_) and type_.tz is not None:
+        why = "has no time zone: a datetime has one, such as tzinfo=datetime.timezone.utc"
+        raise ValueError(f"column {column!r} is {type_}, {value!r} {why}")
+    if isinstance(value, np.generic):  # Arrow takes the count of any unit for one of the type's
+        try:
+            count = numpy_count(value, type_)
+        except ValueError as error:
+            raise ValueError(f"column {column!r} is {type_}, {value!r} {error}") from None
+        if count is None:
+            raise _wrong(value, type_, column)
+        return count
     count = counter(type_)(value)
     if count is not None:
         return count
-    if of_numpy:
-        return _numpy_units(value, type_, column)
     try:
         scalar = pa.scalar(value, type_)
         exact = scalar.as_py() == value
@@ -501,19 +509,6 @@ def _temporal(value: Any, type_: pa.DataType, column: str, counts: bool) -> int:
         why = _zone_differs(value, type_) or "can't be stored exactly"
         raise ValueError(f"column {column!r} is {type_}, {value!r} {why}")
     return int(scalar.cast(storage_type(type_)).as_py())
-
-
-def _numpy_units(value: Any, type_: pa.DataType, column: str) -> int:
-    """The storage value of a datetime64 or timedelta64."""
-    if isinstance(value, np.datetime64) and pat.is_timestamp(type_) and type_.tz is not None:
-        why = "has no time zone: a datetime has one, such as tzinfo=datetime.timezone.utc"
-        raise ValueError(f"column {column!r} is {type_}, {value!r} {why}")
-    count = numpy_count(value, type_)
-    if count is None:
-        if isinstance(value, np.datetime64) and (pat.is_timestamp(type_) or pat.is_date(type_)):
-            raise ValueError(f"column {column!r} is {type_}, {value!r} can't be stored exactly")
-        raise _wrong(value, type_, column)
-    return _in_range(count, type_, column)
 
 
 def _zone_differs(value: Any, type_: pa.DataType) -> str:

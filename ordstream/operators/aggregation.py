@@ -438,7 +438,9 @@ def overflow_of_sums(
         return None
     text = f"overflow in {' or '.join(calls(schema.names, [a]) for a in exact)}: the sum does not fit into "
     fits = {f"a decimal of {a.digits} digits" if a.digits else "int64" for a in exact}
-    return text + " or ".join(sorted(fits)) + "; cast the column to pa.float64() in front, or sum fewer rows"
+    coarser = "; cast the column to a coarser unit in front, or sum fewer rows"
+    other = "; cast the column to pa.float64() in front, or sum fewer rows"
+    return text + " or ".join(sorted(fits)) + (coarser if any(map(is_temporal, exact.values())) else other)
 
 
 # ------------------------------------------------------------------------------------------------ meaning
