@@ -116,9 +116,32 @@ def maker(type_: pa.DataType) -> Maker | None:
         except Exception:  # a zone that this machine doesn't know: Arrow says so for each value
             return None
         return _of(f"M8[{type_.unit}]", _INSTANTS[type_.unit], zone)
+    if type_ == pa.time64("ns"):
+        return _whole_micros
     if pat.is_duration(type_) and type_.unit != "ns":
         return _of(f"m8[{type_.unit}]", _SPANS[type_.unit], None)
     return None
+
+
+def check_nanoseconds(count: Any, type_: pa.DataType) -> None:
+    """ValueError where a time of day, or one in a list, has nanoseconds, which Arrow cuts off where it makes
+    a `datetime.time`.
+    """
+    if pat.is_list(type_) or pat.is_large_list(type_):
+        for one in count or ():
+            check_nanoseconds(one, type_.value_type)
+    elif type_ == pa.time64("ns") and count is not None and count % 1_000:
+        raise ValueError(
+            f"the time of day {pa.scalar(count, type_).cast(pa.string())} has nanoseconds, Python's time "
+            "has none: cast the column to pa.int64() in front"
+        )
+
+
+def _whole_micros(storage: np.ndarray, valid: np.ndarray | None) -> None:
+    """Arrow makes them, where it cuts nothing off."""
+    for i in np.flatnonzero(storage % 1_000).tolist():
+        if valid is None or valid[i]:
+            check_nanoseconds(int(storage[i]), pa.time64("ns"))
 
 
 def _of(dtype: str, bounds: tuple[int, int], zone: Any) -> Maker:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from ordstream.errors import PlanError, shown
 from ordstream.expressions.expr import Expr
 from ordstream.ground.columns_read import columns_read
+from ordstream.ground.datetimes import check_nanoseconds
 from ordstream.ground.rows import row_class, slotted_rows
 from ordstream.ground.types import pipeline_schema, to_python, to_storage
 from ordstream.operators.operator import Operator
@@ -144,7 +145,10 @@ class FunctionReference(SerialOperator):
 
     def python_value(self, value: Any, type_: pa.DataType) -> Any:
         """A value as the function sees it."""
-        return value if self.compiled else to_python(value, type_)
+        if self.compiled:
+            return value
+        check_nanoseconds(value, type_)
+        return to_python(value, type_)
 
     def fitted(self, result: Any) -> Row:
         """An output of the function as a row of the declared schema.

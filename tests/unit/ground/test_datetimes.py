@@ -10,6 +10,7 @@ import pytest
 
 import ordstream as od
 from ordstream.ground.datetimes import counter, maker
+from ordstream.testing import run_serial
 
 ZONES = (None, "UTC", "Europe/Berlin", "America/New_York", "+02:00", "-09:30")
 SECONDS = {"s": 1, "ms": 1_000, "us": 1_000_000}
@@ -129,3 +130,25 @@ def test_functions_get_them():
     pipeline = od.Pipeline(table.schema).filter(od.col("k") != 3)
     pipeline.map(lambda row: seen.append(row.at) or row, schema=table.schema).run(table, workers=0)
     assert seen == column.take([0, 1, 3]).to_pylist()
+
+
+@pytest.mark.parametrize("how", ["map", "flat_map", "process", "list"])
+def test_nanoseconds_of_a_time_of_day_are_not_cut_off(how):
+    """Python's time has none: a function that gave its time back lost them, silently."""
+    type_ = pa.time64("ns")
+    table = pa.table({"k": range(4), "at": pa.array([1_000, None, 86_399_000_001_000, 1_500], type_)})
+    table = table.append_column("all", pa.array([[0], None, [1_000, None], [1]], pa.list_(type_)))
+    name = "all" if how == "list" else "at"
+    out = pa.schema([table.schema.field(name)])
+    begun = od.Pipeline(table.schema)
+    pipeline = {
+        "map": lambda: begun.map(lambda row: (row.at,), schema=out),
+        "flat_map": lambda: begun.flat_map(lambda row: [(row.at,)], schema=out),
+        "process": lambda: begun.key_by("k").process(lambda row, _, emit: emit(row.at), schema=out),
+        "list": lambda: begun.map(lambda row: (row.all,), schema=out),
+    }[how]()
+    assert pipeline.run(table.slice(0, 3)).table.equals(table.slice(0, 3).select([name]))
+    assert "failed at serial 4: ValueError" in str(run_serial(pipeline, table).error)
+    for rows in (1, 7):
+        with pytest.raises(od.OperatorError, match=r"serial 4: ValueError: the time of day 00:00:00\.0000"):
+            pipeline.run(table, workers=0, chunk_rows=rows)
