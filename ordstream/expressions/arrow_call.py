@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.expressions import zones
+from ordstream.expressions.strptime import read_times
 from ordstream.ground.types import is_string, storage_type
 
 
@@ -33,8 +34,8 @@ def _function(name: str, options: tuple[tuple[str, Any], ...]) -> Callable[[pa.A
         return lambda values: values.cast(pa.float32()).cast(single)
     if name == "count_of":
         return functools.partial(_counted, **dict(options))
-    if name in _BY_MATCHES:
-        return functools.partial(_BY_MATCHES[name], **dict(options))
+    if name in _OWN:
+        return functools.partial(_OWN[name], **dict(options))
     if name == "extract_regex":  # a struct of all groups; null where nothing matches, which the caller asks
         pattern, group = (value for _, value in options)
         return lambda values: pc.fill_null(pc.struct_field(pc.extract_regex(values, pattern), group), "")
@@ -105,7 +106,9 @@ def _lists(like: pa.Array, texts: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(like.offsets, texts, mask=like.is_null() if like.null_count else None)
 
 
-_BY_MATCHES: dict[str, Callable[..., pa.Array]] = {
+#: What Arrow's functions of these names are replaced by.
+_OWN: dict[str, Callable[..., pa.Array]] = {
+    "strptime": read_times,
     "count_substring_regex": _counted_matches,
     "replace_substring_regex": _replaced,
     "split_pattern_regex": _split,

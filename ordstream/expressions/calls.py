@@ -18,6 +18,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.expressions.arrow_call import ArrowCall
 from ordstream.expressions.lowered import Lowered
+from ordstream.expressions.strptime import check_format
 from ordstream.expressions.zones import TICKS
 from ordstream.ground.datetimes import span_ns
 from ordstream.ground.types import INT64_MAX, is_string
@@ -205,6 +206,7 @@ def parsed(expr: Any, low: Lowered) -> Lowered:
     type_, format_ = expr.option
     if format_ is None:
         return by_arrow(low, "cast", {"to": type_}, pa.large_string(), type_, sample=())
+    check_format(format_, f"{expr!r}")
     options = {"format": format_, "unit": "s", "error_is_null": False}
     if pat.is_date32(type_):
         read = by_arrow(low, "strptime", options, pa.large_string(), pa.timestamp("s"), sample=())
