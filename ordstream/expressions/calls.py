@@ -359,8 +359,18 @@ def _total(expr: Any, low: Lowered) -> Lowered:
     return _number(Lowered((*low.code, *negative, ("add_i64",)), "i64", pa.int64()), ("floordiv_i64", step))
 
 
+#: Letters that Arrow's strftime writes; others it leaves as they are, such as "%f".
+_WRITTEN = frozenset("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyYzZ%")
+
+
 def _strftime(expr: Any, low: Lowered) -> Lowered:
     type_ = low.arrow
+    for piece in re.finditer(r"%[EO]?(.?)", expr.option, re.DOTALL):
+        if piece[1] not in _WRITTEN:
+            advice = {"f": "fractions are .dt.microsecond()", "s": 'seconds since 1970 are .dt.epoch("s")'}
+            letters = "".join(sorted(_WRITTEN, key=lambda one: (one.lower(), one)))
+            told = advice.get(piece[1], f"the letters are {letters}")
+            raise SchemaError(f"{expr!r}: {piece[0]!r} is not known, {told}")
     if pat.is_time(type_):
         raise SchemaError(f"{expr!r} is for timestamps and dates, got {type_}")
     if not re.search("%[zZ]", expr.option):

@@ -297,8 +297,8 @@ class Times:
         return self._made("date")
 
     def strftime(self, format: str) -> Expr:
-        """The date or time as text: `strftime("%Y-%m-%d %H:%M")`, letters as in C, without fractions of a
-        second.
+        """The date or time as text: `strftime("%Y-%m-%d %H:%M")`, letters as in C (without `%f`, `%s`, `%k`,
+        `%l` and signs in front of a letter), without fractions of a second.
         """
         return self._made("strftime", option=_string(format, "strftime", "dt"))
 

@@ -1,4 +1,4 @@
-"""Dates that text says by a format: those of Python's `strptime`, and no others."""
+"""Dates that text says by a format: those of Python's `strptime`, and no others. And dates as text."""
 
 from __future__ import annotations
 
@@ -99,3 +99,23 @@ def test_what_leads_to_no_date_is_refused(format_):
     with pytest.raises(od.SchemaError, match="does not lead to a date in C's strptime"):
         od.Pipeline(pa.schema([("x", pa.string())])).select(y=X.str.to_datetime(format_))
     assert read(["10 2024 1"], "%U %Y %w") == [datetime.datetime(2024, 3, 11)]
+
+
+@pytest.mark.parametrize("letter", ["%f", "%-d", "%s", "%k", "%L", "%Q", "%5Y", "%", "%:z"])
+def test_letters_that_are_not_written_are_refused(letter):
+    """They were in the text of each row as they are."""
+    times = pa.schema([("x", pa.timestamp("us"))])
+    with pytest.raises(od.SchemaError, match=r"dt\.strftime.* is not known"):
+        od.Pipeline(times).select(y=X.dt.strftime(f"%Y {letter}"))
+
+
+@pytest.mark.parametrize("letter", list("aAbBcCdDeFgGhHIjmMnprRStTuUVwWxXyYzZ%"))
+def test_letters_are_pythons(letter):
+    times = [datetime.datetime(2024, 2, 29, 13, 5, 9), datetime.datetime(2021, 1, 3, 0, 7)]
+    data = pa.table({"x": pa.array(times, pa.timestamp("us", "UTC"))})
+    pipeline = od.Pipeline(data.schema).select(y=X.dt.strftime(f"<%{letter}>"))
+    found = pipeline.run(data, workers=0).table
+    assert found.equals(run_serial(pipeline, data).table)
+    assert found["y"].to_pylist() == [
+        at.replace(tzinfo=datetime.UTC).strftime(f"<%{letter}>") for at in times
+    ]
