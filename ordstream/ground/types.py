@@ -564,6 +564,8 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
             and _kind(given.type.value_type) == _kind(type_.value_type)
         )
         or (is_temporal(given.type) and given.type.id == type_.id)
+        or (pat.is_time(given.type) and pat.is_time(type_))  # NumPy has objects for times of day
+        or (given.type == pa.timestamp("ms") and pat.is_date64(type_))  # and this for a date64
     )
     if not same_kind:
         raise TypeError(f"column {column!r} is {type_}, got an array of {given.type}")
@@ -571,7 +573,10 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
         if pat.is_integer(given.type) and is_temporal(type_):
             given = given.cast(storage_type(type_)).cast(type_)
             given.validate(full=True)  # Arrow casts any count to a time of day
-        return given.cast(type_)
+        made = given.cast(type_)
+        if pat.is_date64(type_) and not made.cast(given.type).equals(given):
+            raise OverflowError(f"column {column!r} is {type_}: a time of day among its dates")
+        return made
     except pa.ArrowInvalid as error:
         raise OverflowError(f"column {column!r} is {type_}: {error}") from error
 

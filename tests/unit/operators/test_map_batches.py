@@ -11,6 +11,7 @@ from unit.function_check import I64, check_serial, door
 from value_columns import COLUMNS
 
 import ordstream as od
+from ordstream.testing import run_serial
 
 NUMBERS = pa.schema({"k": I64, "x": pa.float64()})
 FULL = pa.record_batch([pa.array([1, 2, 3, 4]), pa.array([0.5, -1.0, 4.0, 9.0])], schema=NUMBERS)
@@ -177,3 +178,28 @@ def test_workers():
     bound = 1 if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
     assert door(pipeline.map_batches(roots, schema=ROOTS)).max_workers == bound
     assert door(pipeline.map_batches(roots, schema=ROOTS, releases_gil=True)).max_workers == 0
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")],
+    ids=str,
+)
+def test_dates_and_times_pass_as_numpy_has_them(type_):
+    """A date64 came back as datetime64[ms], a time32 as objects in us: both were refused."""
+    unit = 86_400_000 if type_ == pa.date64() else 1_000
+    counts = pa.array([0, unit, 5 * unit], pa.int32() if type_.bit_width == 32 else pa.int64())
+    data = pa.table({"x": counts.cast(type_)})
+    pipeline = od.Pipeline(data.schema).map_batches(lambda batch: {"x": batch["x"]}, schema=data.schema)
+    assert run_serial(pipeline, data).table.equals(data)
+    for rows in (1, 64):
+        assert pipeline.run(data, workers=0, chunk_rows=rows).table.equals(data)
+
+
+def test_a_time_of_day_is_no_date():
+    data = pa.table({"x": [0]})
+    schema = pa.schema([("x", pa.date64())])
+    late = np.array(["2024-02-29T12"], "M8[ms]")
+    pipeline = od.Pipeline(data.schema).map_batches(lambda _: {"x": late}, schema=schema)
+    with pytest.raises(od.OperatorError, match="a time of day among its dates"):
+        pipeline.run(data, workers=0)
