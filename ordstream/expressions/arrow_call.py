@@ -57,9 +57,10 @@ def _counted(values: pa.Array, to: pa.DataType) -> pa.Array:
 _UNUSED = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xFFFFE))
 
 
-def _marks(values: pa.Array, n: int) -> list[str]:
-    """Characters that stand in none of the values."""
-    free = (chr(one) for one in _UNUSED if not pc.any(pc.match_substring(values, chr(one))).as_py())
+def _marks(values: pa.Array, n: int, beside: str = "") -> list[str]:
+    """Characters that stand in none of the values, nor in what is put beside them."""
+    unused = (chr(one) for one in _UNUSED if chr(one) not in beside)
+    free = (one for one in unused if not pc.any(pc.match_substring(values, one)).as_py())
     marks = list(itertools.islice(free, n))
     if len(marks) < n:
         raise pa.ArrowInvalid("the text has all characters that could mark where the pattern matches")
@@ -82,7 +83,7 @@ def _replaced(values: pa.Array, pattern: str, replacement: str, max_replacements
     """The first `max_replacements` matches of a regular expression replaced."""
     if max_replacements is None:
         return pc.replace_substring_regex(values, pattern, replacement)
-    begin, middle, end = _marks(values, 3)
+    begin, middle, end = _marks(values, 3, replacement)
     marked = pc.replace_substring_regex(values, pattern, f"{begin}{replacement}{middle}\\0{end}")
     parts = pc.split_pattern(marked, begin, max_splits=max_replacements)
     texts = pc.replace_substring_regex(parts.values, f"^([^{middle}]*){middle}[^{end}]*{end}", "\\1")

@@ -52,6 +52,12 @@ def test_groups_of_the_first_matches():
     assert both(pipeline, data)["y"].to_pylist() == ["v:k; w:l; m=x", "v:k", None, ""]
 
 
+def test_marks_that_the_text_or_the_replacement_has():
+    data = pa.table({"x": ["a\ufdd0b a", "\ufdd1a"]})
+    pipeline = od.Pipeline(data.schema).select(y=X.str.replace("a", "\ufdd2\ufdd3", n=1, regex=True))
+    assert both(pipeline, data)["y"].to_pylist() == ["\ufdd2\ufdd3\ufdd0b a", "\ufdd1\ufdd2\ufdd3"]
+
+
 TIMES = [
     (pa.time32("s"), 86_400),
     (pa.time32("ms"), -1),
