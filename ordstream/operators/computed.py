@@ -10,12 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr
 from ordstream.expressions.lowering import lower
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.project import Project
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether code says the same, also where tables to look up are in it."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)
 
 
 class ComputedColumns:
@@ -53,7 +64,7 @@ class ComputedColumns:
         bound = lower(expr, self.site.schema, self.site.name)
         for name, other, _ in self._columns:
             same = other.text == bound.text and other.arrow.equals(bound.arrow)
-            if same and other.code == bound.code:
+            if same and _same(other.code, bound.code):
                 return name
         name = bound.text
         while name in self._taken:

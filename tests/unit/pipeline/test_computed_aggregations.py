@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -191,3 +192,16 @@ def test_the_state_of_another_expression_is_refused_with_both():
 def test_processes_give_the_same(way):
     pipeline = ALL[way](keyed())
     assert pipeline.run(TABLE, processes=2).table.equals(run_serial(pipeline, TABLE).table)
+
+
+def test_tables_that_are_looked_up_are_told_apart():
+    """Two of them in one operator were a ValueError of NumPy's."""
+    table = pa.table({"k": [0, 1, 2, 1]})
+    key, prices, more = od.col("k"), np.array([1.5, 2.5, 4.0]), np.array([10, 20, 30])
+    pipeline = od.Pipeline(table.schema).aggregate(
+        a=od.sum(key.lookup(prices)), b=od.max(key.lookup(prices.copy())), c=od.sum(key.lookup(more)),
+        d=od.min(key.lookup(more * 2)), emit="final",
+    )  # fmt: skip
+    expected = run_serial(pipeline, table).table
+    assert expected.to_pylist() == [{"a": 10.5, "b": 4.0, "c": 80, "d": 20}]
+    assert pipeline.run(table, workers=2, chunk_rows=1).table.equals(expected)
