@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import LongType, StructField, StructType
 
 from ordstream.errors import PlanError, SourceError
 from ordstream.fragments.clock_times import ClockTimes, Int64s
@@ -30,8 +31,10 @@ from ordstream.spark.executor import SERIAL, carried_name
 from ordstream.spark.numbering import numbered
 from ordstream.spark.shipped import Shipped
 
-_FOUND = "time long, serial long, rows long, before long"
-_FOUND_ARROW = pa.schema([(name, pa.int64()) for name in ("time", "serial", "rows", "before")])
+_NAMES = ("time", "serial", "rows", "before")
+# not as a text: `time` is a reserved word where spark.sql.ansi.enforceReservedKeywords is set
+_FOUND = StructType([StructField(name, LongType()) for name in _NAMES])
+_FOUND_ARROW = pa.schema([(name, pa.int64()) for name in _NAMES])
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,19 @@ def frame(spark, tmp_path_factory):
     return spark.read.parquet(str(folder))
 
 
+@pytest.fixture
+def reserved_words(spark):
+    spark.conf.set("spark.sql.ansi.enforceReservedKeywords", "true")
+    yield
+    spark.conf.unset("spark.sql.ansi.enforceReservedKeywords")
+
+
+@pytest.mark.usefixtures("reserved_words")
+def test_a_session_that_keeps_reserved_words_has_a_clock(frame):
+    expected = run_serial(windows(), stream(range(ROWS)))
+    assert rows_of(apply(windows(), frame, order_by="ts", nodes=2).toArrow()) == rows_of(expected.table)
+
+
 @pytest.mark.parametrize(("tags", "nodes"), [(True, 3), (False, 2)])
 def test_windows_over_nodes_are_those_of_a_sequential_run(frame, tags, nodes):
     expected = run_serial(windows(), stream(range(ROWS)))
