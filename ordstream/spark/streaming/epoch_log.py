@@ -35,6 +35,7 @@ _FILE_URI = re.compile(r"\Afile:(?://)?(?=/(?!/))")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # s3://bucket/a, dbfs:/a; file://a/b is one on host a
 _SLASHES = re.compile(r"\A//+")  # two in front are a host's name to Spark
 _FILE = re.compile(r"(\d{12})-.*")
+_LOG_OF_SINKS = "_spark_metadata"  # Spark's reader leaves out whatever lies below a folder of this name
 
 
 def folder_of(checkpoint: str | os.PathLike[str]) -> Path:
@@ -111,8 +112,15 @@ class EpochLog:
         ------
         CheckpointError
             It holds something else, or another stream: ordered by other columns, with another output.
+        PlanError
+            Spark would not read what lies there.
         """
         path, files = folder_of(folder), files or Files()
+        if _LOG_OF_SINKS in path.parts:
+            raise PlanError(
+                f"checkpoint={os.fspath(folder)!r}: Spark reads no file below a folder that is called "
+                f"{_LOG_OF_SINKS}, so od.spark.read_output would be empty: name another folder"
+            )
         try:
             files.folder(path)
             if not (path / QUERY).exists():

@@ -101,6 +101,12 @@ def test_what_is_no_such_stream_is_refused(tmp_path):
         begun(tmp_path / "c", schema=pa.schema([("m", pa.int64())]))
 
 
+def test_a_folder_that_spark_reads_nothing_of_is_refused(tmp_path):
+    with pytest.raises(PlanError, match="below a folder that is called _spark_metadata"):
+        begun(tmp_path / "_spark_metadata" / "c")
+    begun(tmp_path / "_spark_metadata_of" / "c")
+
+
 @pytest.mark.parametrize("address", ["s3://b/c", "dbfs:/c", "hdfs:/c", "file://host/c"])
 def test_an_address_is_no_folder(tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
