@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 from pyspark.logger import PySparkLogger
 
@@ -19,14 +21,25 @@ def without_notice() -> Iterator[None]:
         yield
 
 
+_asking: ContextVar[bool] = ContextVar("asking", default=False)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    return not _asking.get()
+
+
 @contextlib.contextmanager
 def unlogged() -> Iterator[None]:
-    """Keep PySpark from logging an analysis error that is an answer here, Java trace and all."""
+    """Keep PySpark from logging an analysis error that is an answer here, Java trace and all.
+
+    Of this thread only: another one that asks at the same time neither hears this one's errors nor leaves
+    the log off behind it.
+    """
     # PySpark's own kind: if an ordinary logger had this name, PySpark could not log to it, and every later
     # analysis error of the session would be a TypeError.
-    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    PySparkLogger.getLogger("DataFrameQueryContextLogger").addFilter(_is_told)  # once, however often
+    asked = _asking.set(True)
     try:
         yield
     finally:
-        logger.disabled = before
+        _asking.reset(asked)
