@@ -146,12 +146,12 @@ def runs_backwards(field: pa.Field, now: Any, before: Any, needs: str, *, keyed:
     keyed : bool
         Rows are compared by key.
     """
-    last = f"after {_shown(before, field.type)}{' in the row before it of the same key' * keyed}"
+    last = f"after {shown(before, field.type)}{' in the row before it of the same key' * keyed}"
     todo = "sort the source by it first (in Spark: order_by)"
     if needs == "top_k":
         todo += "; what an operator in front emits at the end of the stream comes by key, not by time"
     return (
-        f"column {field.name!r} runs backwards: {_shown(now, field.type)} {last}; {needs} needs it to "
+        f"column {field.name!r} runs backwards: {shown(now, field.type)} {last}; {needs} needs it to "
         f"ascend: {todo}"
     )
 
@@ -172,10 +172,10 @@ def comes_late(field: pa.Field, time: int, latest: int, slack: int) -> str:
     if pa.types.is_date32(type_):
         span = f"{slack} days"
     elif pa.types.is_timestamp(type_) or pa.types.is_date64(type_):
-        span = _shown(slack, pa.duration(getattr(type_, "unit", "ms")))
+        span = shown(slack, pa.duration(getattr(type_, "unit", "ms")))
     return (
-        f"column {field.name!r}: a late row: {_shown(time, type_)} is more than the slack, {span}, before "
-        f"{_shown(latest, type_)}; give reorder a longer slack, or late='drop', 'adjust' or 'side_output'"
+        f"column {field.name!r}: a late row: {shown(time, type_)} is more than the slack, {span}, before "
+        f"{shown(latest, type_)}; give reorder a longer slack, or late='drop', 'adjust' or 'side_output'"
     )
 
 
@@ -191,7 +191,7 @@ def stored(text: str, type_: pa.DataType) -> Any:
     return word % 2**64 if pa.types.is_uint64(type_) else word
 
 
-def _shown(value: Any, type_: pa.DataType) -> str:
+def shown(value: Any, type_: pa.DataType) -> str:
     """A value for a reader; what Python has no object for, such as a date after year 9999, as the number
     that it is stored as.
     """

@@ -20,7 +20,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from ordstream.errors import PlanError, SourceError
 from ordstream.fragments.clock_times import ClockTimes, Int64s
 from ordstream.fragments.time_marks import TimeMark, among, mark_tag
-from ordstream.ground.ordercheck import runs_backwards
+from ordstream.ground.ordercheck import runs_backwards, shown
+from ordstream.ground.ordertags import SERIAL_MASK
 from ordstream.operators.clocks import ComputedClock, clock_name
 from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import clock_columns, clock_needed_by, clock_of
@@ -48,6 +49,10 @@ class Marks:
     times : array of int64
     rows : int
         Of the source.
+    finder : MarkTimes
+        What has found them.
+    first : array of int64
+        The period, as a time, of the rows in front of the first mark; none where no row has a time.
     ranges : int
         Into so many of equal length the order is cut.
     """
@@ -55,6 +60,8 @@ class Marks:
     serials: npt.NDArray[np.int64]
     times: npt.NDArray[np.int64]
     rows: int
+    finder: MarkTimes
+    first: npt.NDArray[np.int64]
     ranges: int = 1
 
     def in_ranges(self, ranges: int) -> Marks:
@@ -66,6 +73,34 @@ class Marks:
         at a position.
         """
         return among(rows, (self._tag(k, position) for k in range(len(self.serials))))
+
+    def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of the source with their serials, of which each has its time between the same marks as when
+        the marks were found.
+
+        Raises
+        ------
+        SourceError
+            One has not: the frame gives other rows, and windows would close where they do not end.
+        """
+        times_of = self.finder.times()
+        none = np.full(1 - len(self.first), _NONE)  # a time of any row is new
+        periods = np.concatenate([none, self.first, self.times])
+        for batch in batches:
+            places, times = times_of(batch)
+            serials = batch.column(SERIAL).to_numpy()[places] & SERIAL_MASK
+            found = periods[np.searchsorted(self.serials, serials, side="right")]
+            differ = np.flatnonzero(times // self.finder.period * self.finder.period != found)
+            if len(differ):
+                at, field = int(differ[0]), times_of.field
+                raise SourceError(
+                    f"tuple {int(serials[at]) + 1} of the source: column {field.name!r} has "
+                    f"{shown(int(times[at]), field.type)}, which lies between other marks of the clock than "
+                    "when these were found: the DataFrame gives other rows each time it is read (a function "
+                    "that is not deterministic, a table that others write to). Write it down first, or run "
+                    "in one node"
+                )
+            yield batch
 
     def _tag(self, k: int, position: int) -> bytes:
         serial, last = int(self.serials[k]), self.ranges - 1
@@ -146,7 +181,8 @@ def marks_of(
         raise SourceError(f"tuple {int(serials[at]) + 1} of the source: {text}")
     periods = times // period
     new = np.flatnonzero(periods[1:] != periods[:-1]) + 1
-    return Marks(serials[new], periods[new] * period, count)
+    first = periods[:1] * period  # in int64, as those of the marks
+    return Marks(serials[new], periods[new] * period, count, finder(plan, told), first)
 
 
 #: Below all times.
@@ -175,19 +211,22 @@ class MarkTimes(Shipped):
     clock: int | ComputedClock
     period: int
 
+    def times(self) -> ArrivingTimes:
+        """What a clock shows at the rows of one partition."""
+        return ArrivingTimes(self)
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield (time, serial, null, null), and (null, null, number of rows, null). Where the clock runs
         backwards (time, serial, null, time in front), of the first such row, and no further times.
         """
         count, fell = 0, False
         last: tuple[int, int] | None = None
-        times_of = ClockTimes(self.clock, pa.schema(self.fields))
+        times_of = self.times()
         for batch in batches:
             count += batch.num_rows
             if fell:
                 continue
-            columns = [read_column(batch, *one) for one in zip(self.names, self.fields, strict=True)]
-            places, times = times_of(pa.RecordBatch.from_arrays(columns, schema=pa.schema(self.fields)))
+            places, times = times_of(batch)
             if not len(times):
                 continue
             serials = batch.column(SERIAL).to_numpy()[places]
@@ -207,6 +246,20 @@ class MarkTimes(Shipped):
         if last is not None:
             yield _rows(np.array([last[0]]), np.array([last[1]]))
         yield pa.RecordBatch.from_pylist([{"rows": count}], schema=_FOUND_ARROW)
+
+
+class ArrivingTimes:
+    """`ClockTimes` of rows as they arrive in a task."""
+
+    def __init__(self, of: MarkTimes) -> None:
+        self._columns, self._schema = tuple(zip(of.names, of.fields, strict=True)), pa.schema(of.fields)
+        self._times_of = ClockTimes(of.clock, self._schema)
+        self.field = self._times_of.field
+
+    def __call__(self, batch: pa.RecordBatch) -> tuple[Int64s, Int64s]:
+        """As `ClockTimes`."""
+        columns = [read_column(batch, *one) for one in self._columns]
+        return self._times_of(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
 
 def _rows(times: Int64s, serials: Int64s, before: Int64s | None = None) -> pa.RecordBatch:

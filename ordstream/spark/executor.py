@@ -222,6 +222,8 @@ class FragmentFunction(Shipped):
         Of the clock, where an operator of the fragment hears them.
     reordered : MarksOf
         Which marks of a `reorder` it hears, makes and sends on.
+    shown : Marks, optional
+        Of the clock, where the source's rows come as they came when the marks were found.
     """
 
     fragment: Fragment
@@ -243,6 +245,7 @@ class FragmentFunction(Shipped):
     leaves: Leaves = "tag"
     marks: Marks | None = None
     reordered: MarksOf = field(default_factory=MarksOf)
+    shown: Marks | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the fragment's output and what `leaves` says.
@@ -259,6 +262,8 @@ class FragmentFunction(Shipped):
             route = _LearningRoute(route, learner, self.weighs, self.costs)
         elif isinstance(route, RangeRoute):
             route = replace(route, own=_task_key(TaskContext.get()).partition)
+        if self.shown is not None:
+            batches = self.shown.checked(batches)
         onward: list[TimeMark] = []
         node, leaving = self._node(self.reordered.heard(marked(batches), onward), route, options)
         try:

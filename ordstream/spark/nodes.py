@@ -434,7 +434,7 @@ class Job:
         return replace(
             self._function(number, None, output),
             order_by=(), ordering=(), door=None, tell_times=None, tell_keys=None, learns=None,
-            marks=None,
+            marks=None, shown=None,
         )  # fmt: skip
 
     def _arriving(self, rows: DataFrame, number: int) -> DataFrame:
@@ -472,6 +472,7 @@ class Job:
             weighs, costs = bool(following.measured), following.balancer._costs(following.operator)
         fragment = self.fragments[number - 1]
         used = used_columns(self.fragments[number - 1 :])
+        comes_from_source = number == (2 if self.direct else 1)
         return FragmentFunction(
             fragment=fragment,
             unread=()
@@ -482,8 +483,8 @@ class Job:
             number=number,
             route=route,
             output=output,
-            order_by=self.order_by if number == (2 if self.direct else 1) else (),
-            ordering=self.ordering if number == (2 if self.direct else 1) else (),
+            order_by=self.order_by if comes_from_source else (),
+            ordering=self.ordering if comes_from_source else (),
             workers=self.workers,
             options=self.options,
             door=self.door,
@@ -495,6 +496,7 @@ class Job:
             dense=self.dense,
             marks=self.marks if hears_marks(fragment, self.options.get("punctuate")) else None,
             reordered=self.marks_of(number),
+            shown=self.marks if comes_from_source else None,
         )
 
 

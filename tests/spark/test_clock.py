@@ -1,6 +1,7 @@
 """Windows and sessions that a clock closes, over nodes in Spark: the whole output in order, and its tags."""
 
 import datetime
+import random
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,8 @@ import ordstream as od
 from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as F
 
 from ordstream.spark import apply, explain
 
@@ -43,6 +46,16 @@ def reserved_words(spark):
 def test_a_session_that_keeps_reserved_words_has_a_clock(frame):
     expected = run_serial(windows(), stream(range(ROWS)))
     assert rows_of(apply(windows(), frame, order_by="ts", nodes=2).toArrow()) == rows_of(expected.table)
+
+
+@pytest.mark.parametrize("order", ["total", "none"])
+def test_rows_that_are_others_at_each_reading_are_refused(spark, order):
+    """The marks are found by a job of its own: windows would close in the middle."""
+    drawn = F.udf(lambda _: random.randrange(1_000), "long").asNondeterministic()
+    rows = spark.range(500).select("id", (F.col("id") % 7).alias("k"), drawn("id").alias("ts"))
+    counts = od.Pipeline(rows).key_by("k").window(od.tumbling(20), time="ts").aggregate(n=od.count())
+    with pytest.raises(Exception, match="gives other rows each time it is read"):
+        apply(counts, rows, order_by=["ts", "id"], nodes=2, order=order).collect()
 
 
 @pytest.mark.parametrize(("tags", "nodes"), [(True, 3), (False, 2)])
