@@ -114,6 +114,13 @@ def test_a_stream_that_was_finished_says_where_its_state_is(run):
             od.spark.state(checkpoint, "count_1", epoch=wrong)
 
 
+def test_a_stream_to_which_nothing_came_has_no_state_yet(run):
+    table = pa.table({"ts": pa.array([], pa.int64()), "v": pa.array([], pa.int64())})
+    checkpoint = run(od.Pipeline(table.schema).scan(s=od.sum("v")), "ts long, v long", table)
+    with pytest.raises(PlanError, match="behind epoch 0: no row has come yet"):
+        od.spark.state(checkpoint, "scan_1")
+
+
 def test_slack_finds_a_column_in_another_case(run):
     table = pa.table({"TS": [1, 2, 5], "user": [1, 1, 2]})
     pipeline = od.Pipeline(pa.schema([("ts", pa.int64()), ("user", pa.int64())])).key_by("user").count("n")

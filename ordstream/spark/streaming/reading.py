@@ -122,8 +122,13 @@ def state(
             f"the stream was finished at epoch {manifest.number}, which ended its states; those in front of "
             f"it may still be there: state(..., epoch={manifest.number - 1})"
         )
+    if not manifest.states:
+        raise PlanError(
+            f"no operator has a state behind epoch {manifest.number}: no row has come yet, or the pipeline "
+            "keeps none"
+        )
     if operator not in manifest.states:
-        there = ", ".join(map(repr, manifest.states)) or "none"
+        there = ", ".join(map(repr, manifest.states))
         raise PlanError(
             f"no operator {operator!r} has a state behind epoch {manifest.number}; there are: {there}"
         )
