@@ -67,6 +67,20 @@ def test_dates_before_1582_are_read_as_they_were_written(run, conf, mode):
     assert late["day"].to_pylist() == days[:2]
 
 
+@pytest.mark.parametrize(
+    "name", ["spark.sql.parquet.inferTimestampNTZ.enabled", "spark.sql.parquet.binaryAsString"]
+)
+def test_late_rows_have_the_source_s_types_however_the_session_reads_files(run, conf, name):
+    clock, data = datetime.datetime(2040, 7, 1, 2, 30), [b"\xff", b"a", b"b"]
+    table = pa.table({"ts": [1, 2, 3], "at": pa.array([clock] * 3, pa.timestamp("us")), "data": data})
+    pipeline = od.Pipeline(table.schema).scan(at_=od.last("at"), data_=od.last("data"))
+    checkpoint = run(pipeline, "ts long, at timestamp_ntz, data binary", table, table, late="side_output")
+    conf(name, "true" if name.endswith("String") else "false")
+    late = od.spark.read_output(checkpoint, late=True).toArrow()
+    assert late.sort_by("ts").to_pylist() == table.slice(0, 2).to_pylist()
+    assert od.spark.read_output(checkpoint).toArrow().slice(0, 3) == pipeline.run(table).table
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_damaged_output_is_not_read(run, conf, late):
     """Parquet decodes most flipped bits into other values, and a session may leave out whole files."""

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +53,8 @@ def read_output(
     CheckpointError
         It is no checkpoint of a stream, or damaged; a file is missing.
     SchemaError
-        Two columns differ in case only, and the session does not tell them apart.
+        Two columns differ in case only, and the session does not tell them apart; late rows of several runs
+        have a column in types that do not go together.
     """
     if late and tags:
         raise PlanError("late rows have no tags: they never got serials; leave tags= out")
@@ -76,8 +78,9 @@ def read_output(
     if late:
         if not paths:
             raise CheckpointError(f"{log.folder}: this stream has put no late rows aside")
-        schemas = [pq.read_schema(path) for path in files]  # runs may have read other columns
-        return _reader(session, _together(schemas)).option("mergeSchema", len(paths) > 1).parquet(*paths)
+        # not inferred: by its settings a session takes a wall clock's time for an instant, bytes for a text
+        late_schema = from_arrow_schema(_together([pq.read_schema(path) for path in files], log.folder))
+        return _reader(session, late_schema.names).schema(late_schema).parquet(*paths)
     schema, reader = from_arrow_schema(log.schema), _reader(session, log.schema.names)
     frame = reader.schema(schema).parquet(*paths) if paths else session.createDataFrame([], schema)
     ordered = frame.orderBy(*map(F.col, TAG_NAMES))
@@ -159,9 +162,21 @@ class StateFunction(Shipped):
                 yield from (align(rows, self.output) for rows in states[self.operator].batches())
 
 
-def _together(schemas: list[pa.Schema]) -> list[str]:
-    """The names of all columns, each once."""
-    return list(dict.fromkeys(name for schema in schemas for name in schema.names))
+def _together(schemas: list[pa.Schema], folder: Path) -> pa.Schema:
+    """All columns of files, each once: runs may have read other ones.
+
+    Raises
+    ------
+    SchemaError
+        One has types in two files that no type holds.
+    """
+    try:
+        return pa.unify_schemas([one.remove_metadata() for one in schemas], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"{folder}: late rows of several runs can't be read together: {error}. Read the files that the "
+            "manifests in 'commits' name one by one (pyarrow.parquet)"
+        ) from error
 
 
 def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:
