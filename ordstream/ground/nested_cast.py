@@ -66,7 +66,9 @@ def typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pat.is_null(array.type):
         return pa.nulls(len(array), wanted)
     untyped = pat.is_list(array.type) and pat.is_null(array.type.value_type)
-    return array.cast(wanted) if untyped and pat.is_list(wanted) else array
+    if not untyped or not pat.is_list(wanted) or pat.is_null(wanted.value_type):
+        return array
+    return pa.array(array.to_pylist(), wanted)  # Arrow casts a slice of such lists wrongly
 
 
 def nullable_inside(type_: pa.DataType) -> pa.DataType:
