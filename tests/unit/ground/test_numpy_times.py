@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_refused(value, type_, text):
 def test_a_time_that_is_none_is_refused(value):
     type_ = pa.duration("us") if isinstance(value, np.timedelta64) else pa.timestamp("us")
     made = P.map(lambda row: (value,), schema={"x": type_})
-    with pytest.raises(od.OperatorError, match="NaT.* is no time: a null is None") as met:
+    with pytest.raises(od.OperatorError, match=r"NaT.* is no time: a null is None") as met:
         made.run(DATA)
     assert str(run_serial(made, DATA).error) == str(met.value)
     with pytest.raises(od.SchemaError, match="NaT can't be a constant in an expression: a null is None"):
