@@ -19,7 +19,7 @@ P = od.Pipeline(DATA.schema)
         (lambda: run_serial(DATA, P), r"run_serial\(pipeline, data\); got Table"),
         (lambda: run_serial(None, DATA), "got NoneType"),
         (lambda: run_serial(pd.DataFrame({"plan": [1]}), DATA), "got DataFrame"),
-        (lambda: od.ParquetSource(None), "a path, a pattern or a list of paths is needed, in order, got None"),
+        (lambda: od.ParquetSource(None), "a pattern or a list of paths is needed, in order, got None"),
         (lambda: od.IpcSource([None]), r"a list of paths is needed, in order, got \[None\]"),
         (lambda: od.Checkpoint(None), r"a checkpoint is a folder, such as .*; got None"),
         (lambda: P.join_asof(P, "k", time="ts", suffix=None), "join_asof: suffix must be a non-empty str"),
