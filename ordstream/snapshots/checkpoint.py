@@ -105,6 +105,8 @@ class Checkpoint:
             raise CheckpointError(
                 f"a checkpoint is a folder, such as od.Checkpoint('state'); got {folder!r}"
             )
+        if not os.fspath(folder) or "\0" in os.fspath(folder):  # "" would be the working directory
+            raise CheckpointError(f"a checkpoint needs the name of a folder, got {os.fspath(folder)!r}")
         self._open(Path(folder), keep, Files())
 
     @classmethod

@@ -44,8 +44,10 @@ def folder_of(checkpoint: str | os.PathLike[str]) -> Path:
     Raises
     ------
     PlanError
-        It is the address of something that is no folder of a mounted file system.
+        It is the address of something that is no folder of a mounted file system, or no name.
     """
+    if not os.fspath(checkpoint) or "\0" in os.fspath(checkpoint):  # "" would be the working directory
+        raise PlanError(f"checkpoint={os.fspath(checkpoint)!r}: it needs the name of a folder")
     path = mounted(checkpoint)
     if path is None:
         raise PlanError(

@@ -21,6 +21,8 @@ P = od.Pipeline(DATA.schema)
         (lambda: run_serial(pd.DataFrame({"plan": [1]}), DATA), "got DataFrame"),
         (lambda: od.ParquetSource(None), "a pattern or a list of paths is needed, in order, got None"),
         (lambda: od.IpcSource([None]), r"a list of paths is needed, in order, got \[None\]"),
+        (lambda: od.Checkpoint(""), r"a checkpoint needs the name of a folder, got ''"),
+        (lambda: od.Checkpoint("a\0b"), r"a checkpoint needs the name of a folder, got 'a\\x00b'"),
         (lambda: od.Checkpoint(None), r"a checkpoint is a folder, such as .*; got None"),
         (lambda: P.join_asof(P, "k", time="ts", suffix=None), "join_asof: suffix must be a non-empty str"),
         (

@@ -107,6 +107,12 @@ def test_a_folder_that_spark_reads_nothing_of_is_refused(tmp_path):
     begun(tmp_path / "_spark_metadata_of" / "c")
 
 
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_a_checkpoint_without_a_name_is_refused(name):
+    with pytest.raises(PlanError, match="it needs the name of a folder"):
+        EpochLog(name)
+
+
 @pytest.mark.parametrize("address", ["s3://b/c", "dbfs:/c", "hdfs:/c", "file://host/c"])
 def test_an_address_is_no_folder(tmp_path, monkeypatch, address):
     monkeypatch.chdir(tmp_path)
