@@ -154,7 +154,7 @@ def floor(frame: Any, checkpoint: Path) -> Any:
     return frame.writeStream.foreachBatch(batch).option("checkpointLocation", str(checkpoint)).start()
 
 
-_driver_rows = 0
+_driver_rows: int | str = "auto"
 
 
 def ours(frame: Any, checkpoint: Path) -> Any:
@@ -406,10 +406,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="the whole run takes no longer, about")
     parser.add_argument("--only", nargs="*", default=[*JOBS, *RIVALS], choices=[*JOBS, *RIVALS])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--driver-rows", type=int, default=0)
+    parser.add_argument("--driver-rows", type=int, help="as of od.spark.stream; default: its own")
     asked = parser.parse_args()
     global _driver_rows
-    _driver_rows = asked.driver_rows
+    _driver_rows = "auto" if asked.driver_rows is None else asked.driver_rows
     end = time.monotonic() + 60 * asked.minutes
     if not _has_protobuf():
         print("without transformWithState: it needs `pip install 'protobuf>=6.33.5'`", file=sys.stderr)
