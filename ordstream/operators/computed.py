@@ -21,12 +21,13 @@ from ordstream.operators.project import Project
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether code says the same, also where tables to look up are in it."""
+    """Whether code says the same, also where NaN or tables to look up are in it."""
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.dtype == other.dtype and one.tobytes() == other.tobytes()
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(_same, one, other))
-    return type(one) is type(other) and bool(one == other)
+    nothing = one != one and other != other  # NaN
+    return type(one) is type(other) and bool(one == other or nothing)
 
 
 class ComputedColumns:

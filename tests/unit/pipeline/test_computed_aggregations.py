@@ -205,3 +205,15 @@ def test_tables_that_are_looked_up_are_told_apart():
     expected = run_serial(pipeline, table).table
     assert expected.to_pylist() == [{"a": 10.5, "b": 4.0, "c": 80, "d": 20}]
     assert pipeline.run(table, workers=2, chunk_rows=1).table.equals(expected)
+
+
+def test_a_constant_that_is_no_number_is_one_column():
+    """NaN does not equal itself: the column was computed under one name, and looked for under another."""
+    table = pa.table({"k": [0, 1, 2, 1]})
+    nan, other = od.lit(float("nan")), od.col("k") * float("nan")
+    pipeline = od.Pipeline(table.schema).aggregate(
+        a=od.max(nan), b=od.min(other), c=od.max(od.lit(float("nan"))), n=od.count(), emit="final"
+    )
+    expected = run_serial(pipeline, table).table
+    assert repr(expected.to_pylist()) == "[{'a': nan, 'b': nan, 'c': nan, 'n': 4}]"
+    assert repr(pipeline.run(table).table.to_pylist()) == repr(expected.to_pylist())
