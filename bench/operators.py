@@ -99,6 +99,21 @@ def _window(call: str, frame: str = "rows unbounded preceding") -> str:
     return f"select *, {call} over (partition by k order by row {frame}) a from rows order by row"
 
 
+def _side_by_side(kind: Any, every: str, start: str, unit: str) -> Job:
+    """Sums of windows as long as `every`, a `unit` of SQL."""
+    return Job(
+        lambda p: p.key_by("k").window(kind, time="ts").aggregate(a=od.sum("x")),
+        lambda f: (
+            f.group_by("k", _pl().col("ts").dt.truncate(every).alias("start"))
+            .agg(_pl().col("x").sum().alias("a"))
+            .with_columns(_pl().col("start").dt.offset_by(every).alias("end"))
+        ),
+        f"select k, {start} as start, start + interval 1 {unit} as end, sum(x) a from rows "
+        "group by k, start",
+        ("k", "start"),
+    )
+
+
 def _negated(hit: od.Pipeline, miss: od.Pipeline) -> od.Pipeline:
     return od.union(hit.with_columns(a=-C("x")), miss.with_columns(a=C("x")))
 
@@ -290,27 +305,11 @@ JOBS: dict[str, Job] = {
         "from rows order by row",
     ),
     "sessionize": Job(lambda p: p.key_by("k").sessionize("ts", 3_600_000)),
-    "window (tumbling)": Job(
-        lambda p: p.key_by("k").window(od.tumbling("1m"), time="ts").aggregate(a=od.sum("x")),
-        lambda f: (
-            f.group_by("k", _pl().col("ts").dt.truncate("1m").alias("start"))
-            .agg(_pl().col("x").sum().alias("a"))
-            .with_columns(_pl().col("start").dt.offset_by("1m").alias("end"))
-        ),
-        "select k, time_bucket(interval 1 minute, ts) as start, start + interval 1 minute as end, sum(x) a "
-        "from rows group by k, start",
-        ("k", "start"),
+    "window (tumbling)": _side_by_side(
+        od.tumbling("1m"), "1m", "time_bucket(interval 1 minute, ts)", "minute"
     ),
-    "window (calendar)": Job(
-        lambda p: p.key_by("k").window(od.calendar("1mo"), time="ts").aggregate(a=od.sum("x")),
-        lambda f: (
-            f.group_by("k", _pl().col("ts").dt.truncate("1mo").alias("start"))
-            .agg(_pl().col("x").sum().alias("a"))
-            .with_columns(_pl().col("start").dt.offset_by("1mo").alias("end"))
-        ),
-        "select k, date_trunc('month', ts)::timestamp as start, start + interval 1 month as end, sum(x) a "
-        "from rows group by k, start",
-        ("k", "start"),
+    "window (calendar)": _side_by_side(
+        od.calendar("1mo"), "1mo", "date_trunc('month', ts)::timestamp", "month"
     ),
     "window (hopping)": Job(
         lambda p: p.key_by("k").window(od.hopping("5m", every="1m"), time="ts").aggregate(a=od.sum("x"))

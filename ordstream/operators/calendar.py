@@ -47,14 +47,14 @@ class Calendar:
         SchemaError
             The column has no dates; its zone is not known.
         """
-        if every not in INTERVALS:
+        if not isinstance(every, str) or every not in INTERVALS:
             raise PlanError(
                 f"{what}: an interval of the calendar is one of {', '.join(map(repr, INTERVALS))}, got "
                 f"{every!r:.80}; windows of another length are od.tumbling(...)"
             )
         if not pat.is_timestamp(field.type) and not pat.is_date(field.type):
             raise SchemaError(f"{what}: {field.name!r} must be a timestamp or a date, it is {field.type}")
-        found = cls(str(every), field.type)
+        found = cls(every, field.type)
         try:
             assert found.is_even or len(found.starts)
         except pa.ArrowException as error:

@@ -7,7 +7,7 @@ union several inputs (*places*): such a plan is a graph, which `ordstream.plan.l
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -234,18 +234,12 @@ class Plan:
     @cached_property
     def _by_consumer(self) -> dict[int, list[Edge]]:
         """The edges by where they lead to, which is asked of every operator, several times."""
-        found: dict[int, list[Edge]] = {}
-        for edge in self.edges:
-            found.setdefault(edge.consumer, []).append(edge)
-        return found
+        return _grouped(self.edges, lambda edge: edge.consumer)
 
     @cached_property
     def _by_producer(self) -> dict[int, list[Edge]]:
         """The edges by where they come from."""
-        found: dict[int, list[Edge]] = {}
-        for edge in self.edges:
-            found.setdefault(edge.producer, []).append(edge)
-        return found
+        return _grouped(self.edges, lambda edge: edge.producer)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is sent: the attributes, without what was found of them."""
@@ -264,6 +258,13 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"<Plan {' -> '.join(operator.name for operator in self.operators) or 'without operators'}>"
+
+
+def _grouped(edges: Iterable[Edge], end: Callable[[Edge], int]) -> dict[int, list[Edge]]:
+    found: dict[int, list[Edge]] = {}
+    for edge in edges:
+        found.setdefault(end(edge), []).append(edge)
+    return found
 
 
 def _sources_differ(one: Source, other: Source, where: str) -> str:

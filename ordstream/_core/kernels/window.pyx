@@ -31,8 +31,8 @@ from ordstream._core.state.row_values cimport row_null, row_value
 from ordstream._core.state.state_columns cimport own_column, put_valid
 from ordstream._core.state.state_rows cimport owner_bucket_state
 from ordstream._core.state.windows cimport (
-    EMIT_CLOSE, EMIT_UPDATES, WindowBlock, WindowBucket, WindowContext, block_begin, block_next, block_time,
-    window_close, window_emit, window_setup, window_shown,
+    EMIT_CLOSE, EMIT_UPDATES, WindowBlock, WindowBucket, WindowContext, behind_start, block_begin,
+    block_next, block_time, window_close, window_emit, window_setup, window_shown,
 )
 
 cdef struct Open:
@@ -104,9 +104,7 @@ cdef inline bint start_of(const OpenContext* x, int64_t time, int64_t* start) no
             return False
         start[0] = x.starts[behind]
         return x.starts[behind] >= x.window.least and x.starts[behind + 1] <= x.window.most
-    behind = time % x.window.length - x.window.offset        # more than two lengths below a length
-    while behind < 0:
-        behind += x.window.length
+    behind = behind_start(&x.window, x.window.length, time)
     if <uint64_t> time - <uint64_t> x.window.least < <uint64_t> behind or (
             <uint64_t> x.window.most - <uint64_t> (time - behind) < <uint64_t> x.window.length):
         return False

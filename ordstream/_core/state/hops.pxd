@@ -4,7 +4,7 @@ design.
 Inline only: there is no module of this name at run time. Thread safety: the bucket's holder.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from ordstream._core.state.windows cimport WindowContext
+from ordstream._core.state.windows cimport WindowContext, behind_multiple, behind_start
 
 cdef struct Hops:
     # State of a key; the aggregates of m windows follow. Zeroed memory: no tuple came.
@@ -20,12 +20,6 @@ cdef struct HoppingContext:
     int64_t m              # windows that a tuple lies in, at most
 
 
-cdef inline int64_t behind_multiple(int64_t time, int64_t of) noexcept nogil:
-    """By how much a time is behind the multiple at it or before it."""
-    cdef int64_t behind = time % of
-    return behind + of if behind < 0 else behind
-
-
 cdef inline char* window_at(const HoppingContext* x, Hops* s, int64_t start) noexcept nogil:
     """The aggregates of the window that starts there."""
     cdef int64_t number = start // x.every                   # of the window: rounded down below
@@ -34,16 +28,10 @@ cdef inline char* window_at(const HoppingContext* x, Hops* s, int64_t start) noe
     return <char*> (s + 1) + behind_multiple(number, x.m) * x.window.fold.size
 
 
-cdef inline int64_t behind_start(const HoppingContext* x, int64_t time) noexcept nogil:
-    """By how much a time is behind the newest window's start."""
-    cdef int64_t behind = behind_multiple(time, x.every) - x.window.offset
-    return behind + x.every if behind < 0 else behind
-
-
 cdef inline bint windows_of(const HoppingContext* x, int64_t time, int64_t* first,
                             int64_t* n) noexcept nogil:
     """The windows that a time lies in: start of the first one, and how many. False: one is out of range."""
-    cdef int64_t behind = behind_start(x, time)
+    cdef int64_t behind = behind_start(&x.window, x.every, time)
     cdef int64_t back
     if <uint64_t> time - <uint64_t> x.window.least < <uint64_t> behind:
         return False

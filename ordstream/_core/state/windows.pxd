@@ -67,6 +67,21 @@ cdef struct WindowBlock:
     int32_t end            # of these, in front of a failing condition
 
 
+# -------------------------------------------------------------------------------- where windows begin
+
+
+cdef inline int64_t behind_multiple(int64_t time, int64_t of) noexcept nogil:
+    """By how much a time is behind the multiple at it or before it."""
+    cdef int64_t behind = time % of
+    return behind + of if behind < 0 else behind
+
+
+cdef inline int64_t behind_start(const WindowContext* x, int64_t distance, int64_t time) noexcept nogil:
+    """By how much a time is behind the newest start of windows that begin so far apart."""
+    cdef int64_t behind = behind_multiple(time, distance) - x.offset
+    return behind + distance if behind < 0 else behind
+
+
 # -------------------------------------------------------------------------------- rows
 
 

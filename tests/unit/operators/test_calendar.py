@@ -224,6 +224,14 @@ def test_negative_offsets_are_the_same_as_positive_ones():
     assert serials == [3, 3, 4, 4]
 
 
+@pytest.mark.parametrize("offset", [2**62, 2**63 - 2, -1])
+def test_windows_as_long_as_time(offset):
+    """What is behind a start, and an offset, are no more than 64 bits together."""
+    for time in (-(2**63) + 1, -(2**62) - 1, -1, 0, 2**62, 2**63 - 2):
+        both(per_key(od.tumbling(2**63 - 1, offset=offset)), number_rows((time, "a", 1)))
+        both(per_key(od.hopping(2**63 - 1, every=2**63 - 1, offset=offset)), number_rows((time, "a", 1)))
+
+
 def test_a_state_moves_on_and_a_damaged_one_is_refused():
     data = times("us", "America/Havana", 60)
     pipeline = windowed(data, od.calendar("1d"), name="days")
@@ -264,6 +272,7 @@ def test_what_is_refused():
         (dated, od.calendar("2mo"), "one of '1d', '1w', '1mo', '1q', '1y', got '2mo'; windows of another"),
         (dated, od.calendar(5), "got 5"),
         (dated, od.calendar(None), "got None"),
+        (dated, od.calendar(["1d"]), r"got \['1d'\]"),
         (dated, od.tumbling("1mo", offset="1d"), "windows of the calendar take no offset, got '1d'"),
         (dated, od.session("1mo"), "session: '1mo' is an interval of the calendar"),
         (dated, od.hopping("1y", every="1d"), "hopping: '1y' is an interval of the calendar"),
