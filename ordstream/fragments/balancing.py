@@ -3,10 +3,10 @@ moves into the order (`ordstream.balance.mixed`).
 
 After every so many tuples a marker has all nodes report. The controller of a fragment decides from the
 reports of all its nodes: in a thread of its own (`wake`), since rows go through the caller meanwhile. Its
-move is carried out in steps of a bounded number of keys and bytes of state,
-one at a time: each is put into the order behind the last tuple that was given out, as a table of its own,
-and the next one begins when every node has told that it is done. So what a row waits for does not grow with
-the plan. Behind the last step the controller's table is in force.
+move is carried out in steps of a bounded number of keys and bytes of state, one at a time: each is put into
+the order behind the last tuple that was given out, and the next one begins when every node has told that it
+is done. So what a row waits for does not grow with the plan. Behind the last step the controller's table is
+in force.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.key_costs import NAMED, costed
 from ordstream.fragments.moving import Moved, Shift
-from ordstream.fragments.moving_route import changed_words
+from ordstream.fragments.moving_route import Step, changed_words
 
 #: Tuples from one report of the nodes to the next.
 INTERVAL_ROWS = 32_768
@@ -41,9 +41,13 @@ FIRST_PART = 4
 #: takes effect behind what lies there.
 CHANNEL_BYTES = 128 << 10
 BLOCK_ROWS = 4_096
-#: Keys and bytes of state of one step of a move; a key that alone has more is a step.
-STEP_KEYS = 512
-STEP_BYTES = 256 << 10
+#: Keys and bytes of state of one step of a move; a key that alone has more is a step. With less a move takes
+#: longer, and no wait is much shorter: a step costs a node half a millisecond beside its keys.
+STEP_KEYS = 128
+STEP_BYTES = 64 << 10
+#: Between two steps nothing moves, for so many times as long as the first took: else most rows meet one, and
+#: some two.
+PACE = 3.0
 
 #: A thread that decides leaves the interpreter to others for so long, each ms or so.
 GIVE_WAY_S = 5e-5
@@ -96,7 +100,7 @@ class _UnderWay:
     fragment: int
     move: Move
     now: Assignment  # by which rows go
-    steps: list[Assignment]  # that are still to come; of the first one a marker may be in the order
+    steps: list[Step]  # that are still to come; of the first one a marker may be in the order
     shift: Shift | None = None
     serial: int = 0
     done: int = 0  # nodes, of this step
@@ -106,6 +110,8 @@ class _UnderWay:
     held: int = 0
     delay: float = 0.0
     unmoved: float = 0.0
+    step_began: float = 0.0
+    next_step: float = 0.0  # not before, by `time.perf_counter`
     cancelled: bool = False
     back: bool = False  # its keys are on their way back
     began: float = field(default_factory=time.perf_counter)
@@ -167,7 +173,10 @@ class Balancing:
     def wants_move(self) -> bool:
         """A move was decided that is not in the order yet."""
         self._has_thought()
-        return self._decided is not None and self._decided.shift is None and not self._failed
+        decided = self._decided
+        if decided is None or decided.shift is not None or self._failed:
+            return False
+        return self.wake is None or time.perf_counter() >= decided.next_step
 
     @property
     def pauses(self) -> bool:
@@ -181,12 +190,9 @@ class Balancing:
         """Its marker is there, behind this tuple."""
         decided = self._decided
         assert decided is not None
-        before, after = decided.now, decided.steps[0]
-        words = changed_words(before, after)
-        assert words is not None
-        ends = before.route_words(words).tolist(), after.route_words(words).tolist()
-        decided.shift = Shift(number, decided.fragment, after, frozenset(zip(*ends, strict=True)))
+        decided.shift = Shift(number, decided.fragment, decided.steps[0])
         decided.serial = decided.serial or serial
+        decided.step_began = time.perf_counter()
         self.tell(decided.shift)
         return decided.shift
 
@@ -210,7 +216,8 @@ class Balancing:
         tables = tables_of(self._controllers)
         if self._decided is not None:
             decided = self._decided
-            tables[decided.fragment] = decided.now if decided.shift is None else decided.steps[0]
+            in_order = decided.shift is not None
+            tables[decided.fragment] = decided.steps[0].behind(decided.now) if in_order else decided.now
         return {self._named[k]: table.to_bytes() for k, table in tables.items() if k in self._named}
 
     def end(self) -> None:
@@ -331,7 +338,10 @@ class Balancing:
     def _step_done(self, under_way: _UnderWay) -> None:
         self._has_thought(wait=True)
         move, controller = under_way.move, self._controllers[under_way.fragment]
-        under_way.now, under_way.shift, under_way.done = under_way.steps.pop(0), None, 0
+        under_way.now = under_way.steps.pop(0).behind(under_way.now)
+        under_way.shift, under_way.done = None, 0
+        now = time.perf_counter()
+        under_way.next_step = now + PACE * (now - under_way.step_began)
         under_way.steps_done += 1
         if under_way.cancelled and not under_way.back:
             under_way.back = True
@@ -404,11 +414,9 @@ def sizes_of(controller: Controller) -> Callable[[Words], Floats]:
     return sizes
 
 
-def steps_between(
-    before: Assignment, after: Assignment, sizes: Callable[[Words], Floats]
-) -> list[Assignment]:
-    """Tables that lead from one to another, each with few enough keys that change their node (`STEP_KEYS`,
-    `STEP_BYTES`). Keys that leave the table come first, so that none is longer than the longer of the two.
+def steps_between(before: Assignment, after: Assignment, sizes: Callable[[Words], Floats]) -> list[Step]:
+    """Steps that lead from a table to another, each of few enough keys (`STEP_KEYS`, `STEP_BYTES`). Keys
+    that leave the table come first, so that no table between is longer than the longer of the two.
     """
     words = changed_words(before, after)
     assert words is not None  # the number of nodes stays
@@ -418,14 +426,11 @@ def steps_between(
     words = words[np.argsort(home, kind="stable")]
     bytes_of = sizes(words)
     steps, first = [], 0
-    every = np.union1d(before.table[0], after.table[0])
-    to = before.route_words(every)
     while first < len(words):
         fits = np.cumsum(bytes_of[first : first + STEP_KEYS]) <= STEP_BYTES
         count = max(1, int(np.argmin(fits)) if not fits.all() else len(fits))
-        at = np.searchsorted(every, words[first : first + count])
-        to[at] = after.route_words(every[at])
-        steps.append(Assignment(before.ring, every, to))
+        chosen = np.sort(words[first : first + count])
+        steps.append(Step(chosen, before.route_words(chosen), after.route_words(chosen)))
         first += count
     return steps
 

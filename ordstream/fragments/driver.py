@@ -236,7 +236,7 @@ class Driver:
         if balancing.wants_move():
             shift = balancing.begin(self._put(MOVE, serial), serial)
             if shift.fragment == self.topology.first:
-                cast(ByTable, self._spread).switch(shift.after)
+                cast(ByTable, self._spread).switch(shift.step)
             return True
         return False
 

@@ -252,7 +252,7 @@ class LiveNode:
         if shift.fragment == self.fragment and not self._moving.shift(shift, tag):
             return False
         if shift.fragment == self.fragment + 1:
-            cast("MovingRoute", self._route).switch(tag, shift.after)
+            cast("MovingRoute", self._route).switch(tag, shift.step)
         del self.shifts[number]
         return True
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.balance.keys import Words, integers_of, key_words
+from ordstream.balance.keys import NULL_WORD, Words, integers_of, key_words
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.sketches import ExecutionTimes
@@ -46,6 +46,7 @@ BUDGET = 0.02
 ALONE_S = 1e-4
 CLOCK_S = 4e-6
 LEAST_S = 1e-8
+NO_WORDS: Words = np.zeros(0, dtype=np.uint64)
 #: Keys whose state is looked at for a report.
 STATES = 128
 #: Keys whose columns are remembered, in reports' worth.
@@ -142,11 +143,14 @@ class MeasuredKeys:
 
     def __init__(self, route: MovingRoute, node: int) -> None:
         self._route, self._node = route, node
+        kinds = [route.schema.field(index).type for index in route.key]
+        # an integer is its own word, and need not be remembered; but for one whose word is that of null
+        self._kind = kinds[0] if len(kinds) == 1 and pat.is_integer(kinds[0]) else None
         self._counts = KeyCounts()
         self._times = [ExecutionTimes(), ExecutionTimes()]  # of the last interval, of this one
         self._batches = self._looked = self._all = 0
         self._reported = False
-        self._known: Words = np.zeros(0, dtype=np.uint64)
+        self._known = NO_WORDS
         self._columns: pa.RecordBatch | None = None  # the keys' columns, in the order of `_known`
         self._bytes: dict[int, float] = {}
 
@@ -171,6 +175,11 @@ class MeasuredKeys:
     # ---------------------------------------------------------------------------------------- keys' columns
 
     def _remember(self, words: Words, columns: Sequence[pa.Array]) -> None:
+        if self._kind is not None:
+            unclear = words == np.uint64(NULL_WORD)
+            if not unclear.any():
+                return
+            words, columns = words[unclear], [columns[0].filter(mask(unclear))]
         met, first = np.unique(words, return_index=True)
         new = ~np.isin(met, self._known)
         if not new.any():
@@ -194,11 +203,17 @@ class MeasuredKeys:
 
     def columns_of(self, words: Words) -> pa.RecordBatch | None:
         """The columns of these keys, in any order; None where one of them is not known."""
-        if len(self._route.key) == 1:
-            kind = self._route.schema.field(self._route.key[0]).type
-            keys = integers_of(words, kind)  # an integer is its own word
-            if keys is not None:
-                return pa.RecordBatch.from_arrays([keys], names=["0"])
+        if self._kind is None:
+            return self._remembered(words)
+        unclear = words == np.uint64(NULL_WORD)
+        clear = integers_of(words[~unclear], self._kind)
+        found = None if clear is None else pa.RecordBatch.from_arrays([clear], names=["0"])
+        if found is None or not unclear.any():
+            return found
+        rest = self._remembered(words[unclear])
+        return None if rest is None else pa.concat_batches([found, rest])
+
+    def _remembered(self, words: Words) -> pa.RecordBatch | None:
         if self._columns is None or not np.isin(words, self._known).all():
             return None
         return self._columns.take(integers(np.searchsorted(self._known, words)))
@@ -268,13 +283,13 @@ class MeasuredKeys:
         return np.rint([self._bytes.get(word, mean) for word in words.tolist()]).astype(np.int64)
 
     def _forget(self, named: Words, kept: Words) -> None:
-        if len(self._known) <= REMEMBERED * NAMED:
+        if max(len(self._known), len(self._bytes)) <= REMEMBERED * NAMED:
             return
-        stays = np.isin(self._known, np.union1d(named, kept))
-        assert self._columns is not None
-        self._columns = self._columns.filter(mask(stays))
-        self._known = self._known[stays]
-        known = set(self._known.tolist())
+        stay = np.union1d(named, kept)
+        if self._columns is not None:
+            stays = np.isin(self._known, stay)
+            self._columns, self._known = self._columns.filter(mask(stays)), self._known[stays]
+        known = set(stay.tolist())
         self._bytes = {word: size for word, size in self._bytes.items() if word in known}
 
 

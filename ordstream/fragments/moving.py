@@ -8,7 +8,8 @@ first in the order.
 
 The new node does so with two runs of its operators: one as before, one of the moved keys alone, which works
 from when the state is there. Their outputs are merged by tag, as those of two nodes are. When the second has
-caught up, the first one takes its state over.
+caught up, the first one takes its state over. The second stays for the next move: to begin a run takes
+longer than to move some hundred keys.
 
 What a move costs does not grow with the keys that stay: the old node exports just those that go, by their
 columns, which it remembers of rows that it looked at (`measured_keys`). Where it does not know one of them,
@@ -17,13 +18,14 @@ it looks through all of its state.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ordstream.balance.keys import Words
@@ -35,7 +37,7 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.mark_kinds import REORDERED, TIME, kind_of
 from ordstream.fragments.measured_keys import MeasuredKeys, MeasuredNode, named_rows
 from ordstream.fragments.merging import END, TagMerge
-from ordstream.fragments.moving_route import MovingRoute, changed_words
+from ordstream.fragments.moving_route import MovingRoute, Step
 from ordstream.fragments.node_state import NodeState, Parsed, States, key_columns
 from ordstream.fragments.polled_node import BETWEEN_MARKS, PolledNode, low_of
 from ordstream.fragments.time_marks import TimeMark
@@ -56,27 +58,27 @@ class Shift:
     number : int
         Of its marker.
     fragment : int
-    after : Assignment
-    pairs : frozenset of (int, int)
-        Source and destination of the keys that move.
+    step : Step
+        What moves. The table that it leads to is not sent: every step would cost what the table is long.
     """
 
     number: int
     fragment: int
-    after: Assignment
-    pairs: frozenset[tuple[int, int]]
+    step: Step
 
     def to_bytes(self) -> bytes:
-        """Numbers as JSON, a zero byte, the table."""
-        head = json.dumps([self.number, self.fragment, sorted(self.pairs)]).encode()
-        return head + b"\x00" + self.after.to_bytes()
+        """Number and fragment, the keys' words, then where each goes from, and to."""
+        head = np.array([self.number, self.fragment], dtype=np.int64)
+        return b"".join(one.tobytes() for one in (head, self.step.words, self.step.source, self.step.to))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Shift:
         """The shift that `to_bytes` was called on."""
-        head, _, table = data.partition(b"\x00")
-        number, fragment, pairs = json.loads(head)
-        return cls(number, fragment, Assignment.from_bytes(table), frozenset((a, b) for a, b in pairs))
+        count = (len(data) - 16) // 16
+        number, fragment = np.frombuffer(data, np.int64, 2).tolist()
+        words = np.frombuffer(data, np.uint64, count, 16)
+        source, to = np.frombuffer(data, np.int32, 2 * count, 16 + 8 * count).reshape(2, count)
+        return cls(number, fragment, Step(words, source, to))
 
 
 @dataclass(frozen=True)
@@ -115,14 +117,14 @@ class _Arriving:
         tag: bytes,
         before: Assignment,
         sources: set[int],
-        begun: Callable[[TagMerge], PolledNode],
+        lane: TagMerge,
+        node: PolledNode,
     ) -> None:
         self.shift, self.tag, self.before = shift, tag, before
         self.waits_for = sources
         self.waiting = 0  # bytes of rows that are held, and of outputs that wait
-        self.lane = TagMerge(1, self._gone)
         self.out = TagMerge(2, self._gone)
-        self.node = begun(self.lane)  # now: while rows are held there is no time for it
+        self.lane, self.node = lane, node
         self.over = [False, False]
         self.errors: list[OperatorError] = []
         self.began = time.perf_counter()
@@ -152,6 +154,14 @@ class _Arriving:
         """Rows for a lane, counted while they lie there."""
         self.waiting += batch.nbytes
         lane.rows(sender, batch, batch.nbytes)
+
+
+class _Kept(NamedTuple):
+    """An operator's state: which of its columns are the key's, and the words of that."""
+
+    operator: Any
+    at: tuple[int, ...]
+    keys: MovingRoute
 
 
 class MovingOperators:
@@ -194,13 +204,12 @@ class MovingOperators:
         self._fragment, self._node, self._input = fragment, node, merge
         self._options, self._send = options, send
         self._keys = MovingRoute(fragment.source, fragment.key or (), table)
-        self._table = table
         self._lane = TagMerge(1, self._handed_on)
         self._measured = MeasuredKeys(self._keys, node)
         self._main = MeasuredNode(fragment, self._lane, options, states, seed=node)
         self._move: _Arriving | None = None
+        self._second: tuple[TagMerge, PolledNode] | None = None  # between moves it knows no key
         self._early: dict[int, list[tuple[int, Parsed | NodeState]]] = {}
-        self._closed: list[Any] = []  # reports of runs that ended
         self._busy = 0.0
         self._failed_at: bytes | None = None  # the first failure of another node
         self.moved: list[Moved] = []
@@ -340,11 +349,10 @@ class MovingOperators:
         lanes_empty = not (_waits(self._lane) or _waits(move.lane) or move.out.ready())
         if not lanes_empty or move.waiting or not (self._main.idle() and second.idle()):
             return False
-        for operator in self._stateful():
-            for rows in second.state_of(operator):
-                self._main.take_in(operator, rows)
-        second.close()
-        self._closed.append(second.report)
+        for kept in self._kept.values():
+            for rows in second.state_of(kept.operator):
+                second.give_away(kept.operator, rows)
+                self._main.take_in(kept.operator, rows)
         self._done(move)
         self._move = None
         return True
@@ -358,8 +366,15 @@ class MovingOperators:
             )
         )  # fmt: skip
 
-    def _stateful(self) -> list[Any]:
-        return [one for one in self._fragment.operators if one.stateful]
+    @cached_property
+    def _kept(self) -> dict[str, _Kept]:
+        """What has state here, by its name."""
+        found = {}
+        for operator in self._fragment.operators:
+            if operator.stateful:
+                at = key_columns(self._fragment, operator.name)
+                found[operator.name] = _Kept(operator, at, self._keys.of(operator.state_schema(), at))
+        return found
 
     # ---------------------------------------------------------------------------------------- moves
 
@@ -367,53 +382,45 @@ class MovingOperators:
         """At a marker: take part in a move. False: call again, behind `poll`."""
         if self._move is not None or _waits(self._lane) or not self._main.idle():
             return False
-        before, self._table = self._table, shift.after
-        self._keys.switch(tag, shift.after)
-        to = [dest for source, dest in sorted(shift.pairs) if source == self._node]
-        for dest, states in self._leaving(before, shift.after, to).items():
+        before = self._keys.table
+        self._keys.switch(b"", shift.step)
+        pairs = shift.step.pairs
+        to = [dest for source, dest in sorted(pairs) if source == self._node]
+        for dest, states in self._leaving(shift.step, to).items():
             self._send(dest, NodeState(shift.number, shift.fragment, self._node, states))
-        sources = {source for source, dest in shift.pairs if dest == self._node}
+        sources = {source for source, dest in pairs if dest == self._node}
         if not sources:
             self.moved.append(Moved(shift.number, shift.fragment, self._node))
             return True
-        self._move = _Arriving(shift, tag, before, sources, self._second)
+        if self._second is None:  # now: while rows are held there is no time for it
+            lane = TagMerge(1, self._handed_on)
+            self._second = lane, PolledNode(self._fragment, lane, self._options)
+        self._move = _Arriving(shift, tag, before, sources, *self._second)
         self._move.out.set_low(0, tag)
         for sender, state in self._early.pop(shift.number, []):
             self.arrive(sender, state)
         return True
 
-    def _second(self, lane: TagMerge) -> PolledNode:
-        """A run of the operators that knows no key yet."""
-        return PolledNode(self._fragment, lane, self._options)
-
-    def _leaving(
-        self, before: Assignment, after: Assignment, to: list[int]
-    ) -> dict[int, dict[str, list[pa.RecordBatch]]]:
+    def _leaving(self, step: Step, to: list[int]) -> dict[int, dict[str, list[pa.RecordBatch]]]:
         """Node -> the state of the keys that go to it; it is not here any more."""
         found: dict[int, dict[str, list[pa.RecordBatch]]] = {dest: {} for dest in to}
-        named = self._going(before, after) if to else None
-        for operator in self._stateful() if to else ():
-            at = key_columns(self._fragment, operator.name)
-            keys = self._keys.of(operator.state_schema(), at)
+        named = self._measured.columns_of(step.words[step.source == self._node]) if to else None
+        for name, (operator, at, keys) in self._kept.items() if to else ():
             wanted = None if named is None else named_rows(operator, at, named)
             for rows in self._main.state_of(operator, wanted):
-                nodes = after.route_words(keys.words(rows))
+                if wanted is not None and len(to) == 1:
+                    found[to[0]].setdefault(name, []).append(rows)
+                    continue
+                nodes = self._keys.table.route_words(keys.words(rows))
                 for dest in to:
                     chosen = nodes == dest
                     if chosen.any():
-                        found[dest].setdefault(operator.name, []).append(rows.filter(mask(chosen)))
+                        found[dest].setdefault(name, []).append(rows.filter(mask(chosen)))
         for states in found.values():
-            for operator in self._stateful():
-                for rows in states.get(operator.name, []):
-                    self._main.give_away(operator, rows)
+            for name, batches in states.items():
+                for rows in batches:
+                    self._main.give_away(self._kept[name].operator, rows)
         return found
-
-    def _going(self, before: Assignment, after: Assignment) -> pa.RecordBatch | None:
-        """The columns of the keys that leave this node; None where they are not all known."""
-        words = changed_words(before, after)
-        if words is None:
-            return None
-        return self._measured.columns_of(words[before.route_words(words) == self._node])
 
     def arrive(self, sender: int, said: Parsed | NodeState) -> None:
         """State from another node."""
@@ -425,15 +432,12 @@ class MovingOperators:
             states = {name: list(batches) for name, batches in said.states.items()}
             move.waits_for.discard(sender)
         elif said.name:
-            schema = next(o for o in self._fragment.operators if o.name == said.name).state_schema()
-            states = {said.name: [said.batch(schema)]}
+            states = {said.name: [said.batch(self._kept[said.name].keys.schema)]}
         else:
             states = {}
             move.waits_for.discard(sender)
         for name, batches in states.items():
-            operator = next(one for one in self._stateful() if one.name == name)
-            at = key_columns(self._fragment, name)
-            keys = self._keys.of(operator.state_schema(), at)
+            operator, at, keys = self._kept[name]
             for rows in batches:
                 move.node.take_in(operator, rows)
                 self._measured.arrived(keys.words(rows), [rows.column(place) for place in at])
@@ -456,7 +460,7 @@ class MovingOperators:
         if idle and (_waits(self._lane) or not self._main.idle()):
             return None
         found = self._measured.report(
-            interval, self._busy, self._table.table[0], self._state_rows if idle else None
+            interval, self._busy, self._keys.table.table[0], self._state_rows if idle else None
         )
         self._busy = 0.0
         return found
@@ -464,11 +468,9 @@ class MovingOperators:
     def _state_rows(self, columns: pa.RecordBatch) -> list[tuple[Words, pa.RecordBatch]]:
         """Keys and rows of the state of some keys, operator by operator that can be asked by key."""
         found = []
-        for operator in self._stateful():
-            at = key_columns(self._fragment, operator.name)
+        for operator, at, keys in self._kept.values():
             named = named_rows(operator, at, columns)
             if named is not None:
-                keys = self._keys.of(operator.state_schema(), at)
                 found += [(keys.words(rows), rows) for rows in self._main.state_of(operator, named)]
         return found
 
@@ -487,28 +489,25 @@ class MovingOperators:
     @property
     def works(self) -> bool:
         """As `PolledNode.works`."""
-        return any(run.works for run in self._runs())
+        return self._main.works or (self._move is not None and self._move.node.works)
 
     @property
     def report(self) -> Any:
         """As `PolledNode.report`, of all its runs."""
-        return self._together([self._main.report, *self._of_second("report"), *self._closed])
+        return self._together([run.report for run in self._runs()])
 
     def report_so_far(self) -> Any:
         """As `PolledNode.report_so_far`."""
-        return self._together([*[run.report_so_far() for run in self._runs()], *self._closed])
+        return self._together([run.report_so_far() for run in self._runs()])
 
     def shed(self) -> None:
         """As `PolledNode.shed`: such operators don't move."""
-
-    def _of_second(self, name: str) -> list[Any]:
-        return [getattr(run, name) for run in self._runs()[1:]]
 
     def _lanes(self) -> list[TagMerge]:
         return [self._lane, *([self._move.lane] if self._move is not None else [])]
 
     def _runs(self) -> list[PolledNode]:
-        return [self._main, *([self._move.node] if self._move is not None else [])]
+        return [self._main, *([self._second[1]] if self._second is not None else [])]
 
     @staticmethod
     def _together(reports: list[Any]) -> Any:

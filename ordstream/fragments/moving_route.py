@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Words, key_words
 from ordstream.balance.mixed.table import Assignment
 from ordstream.fragments.merging import END, Tags
+
+
+class Step(NamedTuple):
+    """Keys that change their node together: their words, ascending, and where each goes from and to."""
+
+    words: Words
+    source: Instances
+    to: Instances
+
+    @property
+    def pairs(self) -> frozenset[tuple[int, int]]:
+        """Source and destination of keys."""
+        return frozenset(zip(self.source.tolist(), self.to.tolist(), strict=True))
+
+    def behind(self, table: Assignment) -> Assignment:
+        """The table that is in force behind it."""
+        return table.moved(self.words, self.to)
 
 
 class MovingRoute:
@@ -31,8 +50,14 @@ class MovingRoute:
         """The same for other rows that have the key."""
         return MovingRoute(schema, key, self._tables[-1][1])
 
-    def switch(self, tag: bytes, table: Assignment) -> None:
-        """Rows from this tag on go by another table; b"": all from now on."""
+    @property
+    def table(self) -> Assignment:
+        """By which rows go from the last switch on."""
+        return self._tables[-1][1]
+
+    def switch(self, tag: bytes, step: Step) -> None:
+        """Rows from this tag on go by the table behind a step; b"": all from now on."""
+        table = step.behind(self.table)
         self._tables = [*self._tables, (tag, table)] if tag else [(tag, table)]
 
     def words(self, batch: pa.RecordBatch) -> Words:

@@ -79,6 +79,7 @@ class PolledNode(FragmentNode):
         self._flushes = AT_END + fragment.first.to_bytes(2, "big")  # behind the rows comes what is flushed
         self.quiet = False  # the core has nothing to do until something comes
         self._settled = 0  # as the core had it when the last step ended
+        self._schemas: dict[str, pa.Schema | None] = {}  # of its operators' states
         if states:
             options = {**options, "restore": _begin(fragment, states)}
         super().__init__(fragment, self._given(), None, options)
@@ -198,7 +199,9 @@ class PolledNode(FragmentNode):
     def state_of(self, operator: Operator, keys: pa.RecordBatch | None = None) -> list[pa.RecordBatch]:
         """Rows of an operator's state; `keys`: of these alone, rows of its `state_schema`."""
         door, place = self._door(operator)
-        found: list[pa.RecordBatch] = door.export(place, operator.state_schema(), keys=keys)
+        if operator.name not in self._schemas:  # making one takes as long as to export a few keys
+            self._schemas[operator.name] = operator.state_schema()
+        found: list[pa.RecordBatch] = door.export(place, self._schemas[operator.name], keys=keys)
         return found
 
     def take_in(self, operator: Operator, rows: pa.RecordBatch) -> None:

@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from ordstream.balance.dkg import DKG
 from ordstream.balance.memory import KeyMemory
-from ordstream.balance.mixed.table import Assignment
 from ordstream.balance.posg import POSG
-from ordstream.fragments.moving_route import MovingRoute
+from ordstream.fragments.moving_route import MovingRoute, Step
 from ordstream.fragments.proactive import Proactive, keys_of, parameters_for
 from ordstream.fragments.topology import Topology
 
@@ -133,9 +132,9 @@ class ByTable(Routed):
         super().__init__(route)
         self._moving = route
 
-    def switch(self, table: Assignment) -> None:
-        """What comes from now on goes by another table."""
-        self._moving.switch(b"", table)
+    def switch(self, step: Step) -> None:
+        """What comes from now on goes by the table behind a step."""
+        self._moving.switch(b"", step)
 
 
 class LearntMap(_Plain):

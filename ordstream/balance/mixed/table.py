@@ -161,6 +161,31 @@ class Assignment:
         kept = np.isin(self._to, ring.members)
         return Assignment(ring, self._words[kept], self._to[kept])
 
+    def moved(self, words: Words, to: Instances) -> Assignment:
+        """This assignment but for some keys, ascending, each once, which go to members of the ring.
+
+        Cost: O(log) of the table and the ring for a key, and a copy of the table.
+        """
+        at = np.searchsorted(self._words, words)
+        listed = np.zeros(len(words), dtype=np.bool_)
+        inside = at < len(self._words)
+        listed[inside] = self._words[at[inside]] == words[inside]
+        stays = np.ones(len(self._words), dtype=np.bool_)
+        stays[at[listed]] = False
+        kept, kept_to = self._words[stays], self._to[stays]
+        needed = self.ring.route_words(words) != to
+        places = np.searchsorted(kept, words[needed])
+        found = object.__new__(Assignment)  # what __init__ checks is known
+        found.ring = self.ring
+        # where each kept entry, and each new one, stands among all
+        new = places + np.arange(len(places))
+        old = np.ones(len(kept) + len(new), dtype=np.bool_)
+        old[new] = False
+        found._words, found._to = np.empty(len(old), np.uint64), np.empty(len(old), np.int32)
+        found._words[old], found._words[new] = kept, words[needed]
+        found._to[old], found._to[new] = kept_to, to[needed]
+        return found
+
     def _positions(self, members: Instances) -> Instances:
         return np.searchsorted(np.array(sorted(self.ring.members)), members).astype(np.int32)
 

@@ -339,3 +339,16 @@ def test_what_else_is_refused() -> None:
     ):
         with pytest.raises((PlanError, SketchBytesError), match=said):
             refused()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_assignment_with_some_keys_moved_is_the_one_made_of_all_entries(seed):
+    draw, ring = np.random.default_rng(seed), ConsistentHash(3)
+    domain = np.unique(draw.integers(0, 2**64, 60, dtype=np.uint64))
+    listed = draw.permutation(domain)[: draw.integers(0, 40)]
+    before = Assignment(ring, listed, draw.integers(0, 3, len(listed)))
+    words = np.sort(draw.permutation(domain)[: draw.integers(0, 40)])
+    to = draw.integers(0, 3, len(words)).astype(np.int32)
+    every = before.route_words(domain)
+    every[np.searchsorted(domain, words)] = to
+    assert before.moved(words, to).to_bytes() == Assignment(ring, domain, every).to_bytes()

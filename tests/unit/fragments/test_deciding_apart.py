@@ -74,7 +74,9 @@ def test_the_caller_goes_on_meanwhile() -> None:
         made.heard(Moved(shift.number, 1, node))
     assert [one.serial for one in made.figures] == [900]
     assert controller.version == 1
-    assert np.array_equal(controller.assignment.route_words(KEYS), shift.after.route_words(KEYS))
+    step, before = shift.step, Assignment(controller.assignment.ring)
+    assert np.array_equal(controller.assignment.route_words(step.words), step.to)
+    assert np.array_equal(controller.assignment.route_words(KEYS), step.behind(before).route_words(KEYS))
 
 
 def test_a_step_that_ends_waits_for_the_reports_to_be_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,13 @@ import pytest
 from random_moves import GivenMoves, RandomMoves
 
 import ordstream as od
+from ordstream.balance.keys import NULL_WORD
 from ordstream.balance.mixed.table import Assignment
 from ordstream.fragments import balancing, measured_keys
 from ordstream.fragments.balancing import steps_between
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.moving_route import changed_words
+from ordstream.fragments.moving import Moved
+from ordstream.fragments.moving_route import MovingRoute, changed_words
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.same_process import run_here
 
@@ -113,11 +115,14 @@ def test_a_plan_is_carried_out_in_bounded_steps(monkeypatch):
     steps = steps_between(before, after, lambda keys: np.array([sizes[key] for key in keys.tolist()]))
     now = before
     for step in steps:
-        moved = changed_words(now, step)
+        behind = step.behind(now)
+        moved = changed_words(now, behind)
         assert 0 < len(moved) <= 10
+        assert moved.tolist() == step.words.tolist()
+        assert now.route_words(moved).tolist() == step.source.tolist()
         assert len(moved) == 1 or sum(sizes[key] for key in moved.tolist()) <= 1_000
-        assert len(step) <= max(len(before), len(after))
-        now = step
+        assert len(behind) <= max(len(before), len(after))
+        now = behind
     assert len(steps) > 10
     assert now.to_bytes() == after.to_bytes()
     assert steps_between(after, after, lambda keys: np.zeros(len(keys))) == []
@@ -217,3 +222,34 @@ def test_reports_come_early_at_first_and_then_after_every_interval():
             asking.asked(0, serial)
             asked.append(serial)
     assert asked == [100, 200, 400, 800, 1_200, 1_600, 2_000]
+
+
+def test_a_null_key_is_remembered_beside_integers(every_chunk):
+    """The word of null is that of an integer too: only what was looked at tells which one it was."""
+    route = MovingRoute(SCHEMA, (0,), Assignment(RING))
+    measured = measured_keys.MeasuredKeys(route, 0)
+    rows = pa.record_batch([pa.array([5, None, -7, 5]), pa.array([0, 0, 0, 0])], schema=SCHEMA)
+    words = np.unique(route.words(rows))
+    assert measured.columns_of(words) is None  # null was not seen yet
+    measured.saw(rows)
+    found = measured.columns_of(words).column(0)
+    assert sorted(found.to_pylist(), key=str) == [-7, 5, None]
+    assert measured.columns_of(words[words != NULL_WORD]).column(0).null_count == 0
+    assert len(measured._known) == 1
+
+
+@pytest.mark.parametrize("pace", [0.0, 1e9])
+def test_steps_leave_time_between_them(pace, monkeypatch):
+    """But not in a run without threads, which has no time."""
+    monkeypatch.setattr(balancing, "STEP_KEYS", 5)
+    monkeypatch.setattr(balancing, "PACE", pace)
+    made = balancing.Balancing({1: GivenMoves(2, [(of_node(0, 10), [1] * 10)])}, 2, interval=400)
+    made._undecided = [1]
+    made._think({})
+    assert made.wants_move()
+    shift = made.begin(2, 900)
+    for _ in (0, 1):
+        made.heard(Moved(shift.number, 1, 0))
+    assert made.wants_move()
+    made.wake = lambda: None
+    assert made.wants_move() == (pace == 0)

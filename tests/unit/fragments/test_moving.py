@@ -16,7 +16,7 @@ from ordstream.balance.mixed.table import Assignment
 from ordstream.fragments.balancing import Balancing
 from ordstream.fragments.driver import tag_of_serial
 from ordstream.fragments.moving import Moved, Shift
-from ordstream.fragments.moving_route import MovingRoute
+from ordstream.fragments.moving_route import MovingRoute, Step
 from ordstream.fragments.process_stream import balancing_of, blocks_of
 from ordstream.fragments.processes import prepare
 from ordstream.fragments.same_process import SameProcess, run_here
@@ -34,8 +34,9 @@ def table(nodes, keys=(), to=()):
 
 def test_a_row_goes_by_the_table_that_its_tag_has():
     route = MovingRoute(TABLE.schema, (0,), table(2, [7], [0]))
-    route.switch(tag_of_serial(3), table(2, [7], [1]))
-    route.switch(tag_of_serial(5), table(2, [7], [0]))
+    word, (one, other) = np.array([7], np.uint64), np.array([[0], [1]], np.int32)
+    route.switch(tag_of_serial(3), Step(word, one, other))
+    route.switch(tag_of_serial(5), Step(word, other, one))
     rows = pa.record_batch({"k": [7] * 6, "v": [0] * 6})
     tags = source_tags(np.arange(1, 7))
     home = int(table(2).route_words(np.array([7], np.uint64))[0])
@@ -46,10 +47,12 @@ def test_a_row_goes_by_the_table_that_its_tag_has():
 
 
 def test_a_shift_is_bytes_and_comes_back():
-    shift = Shift(10, 1, table(3, [5, 9], [0, 2]), frozenset({(0, 2), (1, 0)}))
-    found = Shift.from_bytes(shift.to_bytes())
-    assert (found.number, found.fragment, found.pairs) == (10, 1, shift.pairs)
-    assert found.after.table[0].tolist() == shift.after.table[0].tolist()
+    words = np.array([5, 9, 2**63 + 1], np.uint64)
+    step = Step(words, np.array([1, 0, 1], np.int32), np.array([0, 2, 0], np.int32))
+    found = Shift.from_bytes(Shift(10, 1, step).to_bytes())
+    assert (found.number, found.fragment) == (10, 1)
+    assert [one.tolist() for one in found.step] == [one.tolist() for one in step]
+    assert found.step.pairs == {(1, 0), (0, 2)}
 
 
 class Run:
