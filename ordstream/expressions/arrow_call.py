@@ -216,6 +216,8 @@ class ArrowCall:
         ------
         OverflowError
             It has no answer.
+        ValueError
+            The text has none: it is no number, or no time.
         """
         text = self.takes_text
         stack = pa.float64() if pa.types.is_floating(self.takes) else pa.int64()
@@ -223,5 +225,5 @@ class ArrowCall:
         try:
             result = self.array(given)[0].as_py()
         except pa.ArrowInvalid as error:
-            raise OverflowError(str(error)) from error
+            raise (ValueError if text else OverflowError)(str(error)) from error
         return result.encode() if isinstance(result, str) else result

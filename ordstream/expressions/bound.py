@@ -26,7 +26,8 @@ g) *lookup*: an index outside the table, or marked invalid, gives null.
 h) *Strings and times*: `contains`, `starts_with`, `ends_with` compare bytes; `len_chars` counts code points,
    `chars_from` and `chars_until` cut there; `join_view` puts one behind the other;
    `year_of_day`, `month_of_day`, `day_of_month` take days since 1970 of the Gregorian calendar without end.
-   `arrow_*` are functions of Arrow (`ArrowCall`); a value for which one has no answer is an OverflowError.
+   `arrow_*` are functions of Arrow (`ArrowCall`); a value for which one has no answer is an
+   OverflowError, a text a ValueError.
    *Lists and structs* are Python's here: `pack_list` loads a list, `as_list`, the last instruction, makes a
    column of one; `get_*`, `list_*` and `part_*` are in lists.py and fields.py.
 i) A column that is only tested for null is not loaded: its range is not checked.

@@ -89,13 +89,13 @@ def failure(
         name = operators[index]
         position = next((k for k, operator in enumerate(plan.operators) if operator.name == name), None)
         failed = None if position is None else plan.operators[position]
-        row = None
+        row, kind = None, CAUSES.get(code, RuntimeError)
         if failed is not None and position is not None:
             batch = core.failing_row(core_arrow.core_schema(failed.input))
             if batch is not None:
                 row = complete(shown_row(batch), position, serial)
                 if cause is None and code in CAUSES and code != EARLIER and not failed.is_python:
-                    message = in_words(failed, batch, message, CAUSES[code]) or message
+                    message, kind = in_words(failed, batch, message, kind)
         if isinstance(cause, MemoryError):
             cause.add_note(f"in operator {name!r}, serial {serial}, row {row}")
             return cause
@@ -108,21 +108,26 @@ def failure(
         reason = message if cause is None else told(cause)
         error = OperatorError(name, serial, row, reason, place_of(cause))
         if cause is None:
-            cause = CAUSES.get(code, RuntimeError)(message)
+            cause = kind(message)
     error.__cause__ = cause
     return error
 
 
-def in_words(operator: Operator, row: pa.RecordBatch, message: str, wanted: type[Exception]) -> str | None:
-    """What the operator's reference says of a row that the kernel refused with a code: it names columns and
-    values. Where it takes the row, this fails by the state, of which the operator may have more to say.
+def in_words(
+    operator: Operator, row: pa.RecordBatch, message: str, wanted: type[Exception]
+) -> tuple[str, type[Exception]]:
+    """What the operator's reference says of a row that the kernel refused with a code, and the kind of its
+    error: it names columns and values. Where it takes the row, this fails by the state, of which the
+    operator may have more to say.
     """
     try:
         values = tuple(storage_values(column)[0] for column in row.columns)
         operator.reference().process(values)
     except Exception as error:  # of any kind: Python can't show the row, or a reference needs more than it
-        return told(error) if type(error) is wanted else None
-    return operator.fails_by_state(message, values)
+        # one code stands for a value that is too large and for a text that is none
+        known = type(error) is wanted or (type(error) is ValueError and wanted is OverflowError)
+        return (told(error), type(error)) if known else (message, wanted)
+    return operator.fails_by_state(message, values) or message, wanted
 
 
 def backwards(message: str, schema: pa.Schema, needs: str, *, keyed: bool = False) -> str:

@@ -11,7 +11,15 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.packed_types import is_packed
-from ordstream.ground.types import column_index, is_binary, is_fixed_number, is_string, is_wide, unique_names
+from ordstream.ground.types import (
+    column_index,
+    is_binary,
+    is_fixed_number,
+    is_list,
+    is_string,
+    is_wide,
+    unique_names,
+)
 from ordstream.operators.arguments import column_names, flat
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
@@ -50,6 +58,7 @@ class ForwardFill(Operator):
                 or pat.is_boolean(field.type)
                 or is_string(field.type)
                 or is_binary(field.type)
+                or is_list(field.type)
                 or is_packed(field.type)
             ):
                 raise SchemaError(f"{site.name}: {field.name!r} can't be filled, it is {field.type}")

@@ -2,14 +2,15 @@
 stateful (SF) operator with a single state. Contract: kernel.pxd (b), (f).
 
 A state is one byte per column that says whether there is a value (zeroed memory: there was none), then the
-values: 8 bytes each, in the column's own width, or a `Kept` for strings, whose bytes are the state's own. A
-block of rows is looked up first; then column after column is filled, so that what depends on a column's
-type is decided once per block. Rows of one key within a block meet in order all the same: no column's value
-depends on another column.
+values: 8 bytes each, in the column's own width, or a `Kept` for strings and lists, whose bytes are the
+state's own. A block of rows is looked up first; then column after column is filled, so that what depends on
+a column's type is decided once per block. Rows of one key within a block meet in order all the same: no
+column's value depends on another column.
 
-Without strings among them the columns are filled in place, in columns of their own. A string from a state
-must outlive the state's next change, so it is copied for each row that shows it; parts of one chunk are
-processed by several workers and can't share its arena, so with strings every part makes rows of its own.
+Without strings or lists among them the columns are filled in place, in columns of their own. A string from
+a state must outlive the state's next change, so it is copied for each row that shows it; parts of one chunk
+are processed by several workers and can't share its arena, so with strings every part makes rows of its own.
+Below, "string" is a list too: `unit` is the width of its elements.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
@@ -20,7 +21,9 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
+from ordstream._core.ground.list_values cimport view_bytes
 from ordstream._core.ground.slot_values cimport gather
+from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_state,
@@ -49,6 +52,7 @@ cdef struct FillContext:
     int32_t strings        # how many of them are strings
     int32_t* source        # input column of each
     int32_t* offset        # of its value in a state
+    int32_t* unit          # bytes of an element of a string; 0: it is none
     int32_t* filled        # input column -> which of them it is, or -1
 
 
@@ -66,19 +70,20 @@ cdef void drop_strings(Kernel* k, void* bucket, char* state) noexcept nogil:
     cdef Kept* kept
     cdef int32_t j
     for j in range(x.n if x.strings else 0):
-        if k.input.type[x.source[j]] == PT_VIEW:
+        if x.unit[j]:
             kept = <Kept*> (state + x.offset[j])
             (<Bucket*> bucket).held -= kept.room
             free(<void*> kept.view.data)
             memset(kept, 0, sizeof(Kept))
 
 
-cdef int keep(Bucket* b, Kept* kept, const View* v) noexcept nogil:
+cdef int keep(Bucket* b, Kept* kept, const View* v, int32_t unit) noexcept nogil:
     """Copy a string into a state. 0, or -1: no memory, and nothing changed. Room that is four times too
     large goes."""
-    cdef int64_t room = (v.size + 15) & ~<int64_t> 15
+    cdef int64_t size = view_bytes(v.size, unit)
+    cdef int64_t room = (size + 15) & ~<int64_t> 15
     cdef char* bytes
-    if v.size > kept.room or 4 * room < kept.room:
+    if size > kept.room or 4 * room < kept.room:
         bytes = <char*> malloc(<size_t> room) if room else NULL
         if room and bytes == NULL:
             return -1
@@ -86,9 +91,22 @@ cdef int keep(Bucket* b, Kept* kept, const View* v) noexcept nogil:
         b.held += room - kept.room
         kept.view.data = bytes
         kept.room = room
-    if v.size:
-        memcpy(<char*> kept.view.data, v.data, <size_t> v.size)
+    if size:
+        memcpy(<char*> kept.view.data, v.data, <size_t> size)
     kept.view.size = v.size
+    return 0
+
+
+cdef int show(Worker* w, Chunk* out, const Kept* kept, int32_t unit, View* to) noexcept nogil:
+    """Copy a state's string into the arena of a chunk. 0, or -1: no memory."""
+    cdef int64_t size = view_bytes(kept.view.size, unit)
+    to.data = NULL
+    to.size = kept.view.size
+    if size:
+        to.data = chunk_alloc(w, out, size)
+        if to.data == NULL:
+            return -1
+        memcpy(<char*> to.data, kept.view.data, <size_t> size)
     return 0
 
 
@@ -119,28 +137,20 @@ cdef void fill(State* states, int32_t flag, int32_t value, const Column* source,
 
 cdef int fill_strings(Bucket* b, Worker* w, State* states, int32_t flag, int32_t value,
                       const Column* source, const int32_t* rows, int32_t n, Chunk* out,
-                      int32_t column) noexcept nogil:
+                      int32_t column, int32_t unit) noexcept nogil:
     """The same for strings, into rows out.n.. of the part's own chunk. 0, or -1: no memory."""
     cdef View* taken = <View*> out.cols[column].data
     cdef Kept* kept
-    cdef char* bytes
     cdef int32_t i
     for i in range(n):
         kept = <Kept*> (states[i] + value)
         if source.valid == NULL or source.valid[rows[i]] != 0:
             taken[out.n + i] = (<const View*> source.data)[rows[i]]
-            if keep(b, kept, &taken[out.n + i]) != 0:
+            if keep(b, kept, &taken[out.n + i], unit) != 0:
                 return -1
             states[i][flag] = 1
-        else:
-            taken[out.n + i].data = NULL
-            taken[out.n + i].size = kept.view.size
-            if kept.view.size:
-                bytes = chunk_alloc(w, out, kept.view.size)
-                if bytes == NULL:
-                    return -1
-                memcpy(bytes, kept.view.data, <size_t> kept.view.size)
-                taken[out.n + i].data = bytes
+        elif show(w, out, kept, unit, &taken[out.n + i]) != 0:
+            return -1
         out.cols[column].valid[out.n + i] = <uint8_t> states[i][flag]
     return 0
 
@@ -242,7 +252,7 @@ cdef int32_t fill_process(
             elif width == 1:
                 fill[int8_t](states, j, x.offset[j], source, rows + k0, m, to, at, 0)
             elif fill_strings(<Bucket*> state, w, states, j, x.offset[j], source, rows + k0, m, out,
-                              x.source[j]) != 0:
+                              x.source[j], x.unit[j]) != 0:
                 failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0
         if at >= 0:
@@ -280,9 +290,7 @@ cdef inline int32_t first_value(Kernel* k) noexcept nogil:
 
 cdef int write_values(Kernel* k, Worker* w, const char* state, Chunk* out, int32_t index) noexcept nogil:
     cdef FillContext* x = <FillContext*> k.ctx
-    cdef const Kept* kept
     cdef char* to
-    cdef char* bytes
     cdef int32_t column = first_value(k)
     cdef int32_t width
     cdef int32_t j
@@ -290,14 +298,8 @@ cdef int write_values(Kernel* k, Worker* w, const char* state, Chunk* out, int32
         width = k.state.width[column]
         to = out.cols[column].data + <int64_t> index * width
         memcpy(to, state + x.offset[j], width)
-        if k.state.type[column] == PT_VIEW:
-            kept = <const Kept*> (state + x.offset[j])
-            if kept.view.size:
-                bytes = chunk_alloc(w, out, kept.view.size)
-                if bytes == NULL:
-                    return -1
-                memcpy(bytes, kept.view.data, <size_t> kept.view.size)
-                (<View*> to).data = bytes
+        if x.unit[j] and show(w, out, <const Kept*> (state + x.offset[j]), x.unit[j], <View*> to) != 0:
+            return -1
         if state[j] == 0 and chunk_set_valid(w, out, column) != 0:
             return -1
         if out.cols[column].valid != NULL:
@@ -317,9 +319,9 @@ cdef int32_t read_values(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
         width = k.state.width[column]
         value = rows.cols[column].data + <int64_t> slot * width
         if rows.cols[column].valid == NULL or rows.cols[column].valid[slot] != 0:
-            if k.state.type[column] != PT_VIEW:
+            if x.unit[j] == 0:
                 memcpy(state + x.offset[j], value, width)
-            elif keep(<Bucket*> bucket, <Kept*> (state + x.offset[j]), <const View*> value) != 0:
+            elif keep(<Bucket*> bucket, <Kept*> (state + x.offset[j]), <const View*> value, x.unit[j]) != 0:
                 drop_strings(k, bucket, state)
                 failure_set(f, slot, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return FAIL_MEMORY
@@ -356,8 +358,9 @@ cdef class ForwardFillKernel(KernelOwner):
             x.keys = &self.keys.spec
         x.source = <int32_t*> calloc(x.n + 1, sizeof(int32_t))
         x.offset = <int32_t*> calloc(x.n + 1, sizeof(int32_t))
+        x.unit = <int32_t*> calloc(x.n + 1, sizeof(int32_t))
         x.filled = <int32_t*> calloc(x.first + 1, sizeof(int32_t))
-        if x.source == NULL or x.offset == NULL or x.filled == NULL:
+        if x.source == NULL or x.offset == NULL or x.unit == NULL or x.filled == NULL:
             raise MemoryError
         for j in range(x.first):
             x.filled[j] = -1
@@ -368,13 +371,15 @@ cdef class ForwardFillKernel(KernelOwner):
             x.source[j] = columns[j]
             x.offset[j] = at
             x.filled[x.source[j]] = j
-            if layout.layout.type[x.source[j]] == PT_VIEW:
+            if layout.layout.type[x.source[j]] in (PT_VIEW, PT_LIST):
+                element = layout.layout.element[x.source[j]]
+                x.unit[j] = 1 if element < 0 else WIDTHS[element]
                 x.strings += 1
                 at += <int32_t> sizeof(Kept)
             elif layout.layout.type[x.source[j]] <= PT_BOOL:
                 at += 8
             else:
-                raise TypeError(f"{operator.name!r}: only numbers, bool, dates/times and strings "
+                raise TypeError(f"{operator.name!r}: only numbers, bool, dates/times, strings and lists "
                                 f"can be filled")
         x.size = at
         self.kernel.ctx = <void*> x
@@ -394,4 +399,5 @@ cdef class ForwardFillKernel(KernelOwner):
     def __dealloc__(self):
         free(self.context.source)
         free(self.context.offset)
+        free(self.context.unit)
         free(self.context.filled)
