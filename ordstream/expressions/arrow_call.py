@@ -107,8 +107,30 @@ def _lists(like: pa.Array, texts: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(like.offsets, texts, mask=like.is_null() if like.null_count else None)
 
 
+# What strict=False is made of: a function that gives null where it would fail, and whether it gives a value.
+# What stands under a null is any value on the expression stack, so the caller asks for both.
+
+
+def _or_null(values: pa.Array, function: str, options: tuple[tuple[str, Any], ...]) -> pa.Array:
+    """A function of each value for which it has an answer; the others are halved until they stand alone."""
+    try:
+        return _function(function, options)(values)
+    except pa.ArrowInvalid:
+        if len(values) == 1:
+            return pa.nulls(1, _function(function, options)(values.slice(1)).type)
+    half = len(values) // 2
+    parts = (values.slice(0, half), values.slice(half))
+    return pa.concat_arrays([_or_null(part, function, options) for part in parts])
+
+
+def _has_answer(values: pa.Array, function: str, options: tuple[tuple[str, Any], ...]) -> pa.Array:
+    return pc.is_valid(_or_null(values, function, options))
+
+
 #: What Arrow's functions of these names are replaced by.
 _OWN: dict[str, Callable[..., pa.Array]] = {
+    "or_null": _or_null,
+    "has_answer": _has_answer,
     "strptime": read_times,
     "count_substring_regex": _counted_matches,
     "replace_substring_regex": _replaced,
@@ -139,6 +161,11 @@ class ArrowCall:
     def takes_text(self) -> bool:
         """It is given strings."""
         return is_string(self.takes)
+
+    @property
+    def _reads_text(self) -> bool:
+        """It makes another type of a string: a cast, or strptime."""
+        return self.takes_text and self.function in ("cast", "strptime")
 
     @property
     def case_step(self) -> int:
@@ -225,5 +252,6 @@ class ArrowCall:
         try:
             result = self.array(given)[0].as_py()
         except pa.ArrowInvalid as error:
-            raise (ValueError if text else OverflowError)(str(error)) from error
+            advice = "; with strict=False it is null" if self._reads_text else ""
+            raise (ValueError if text else OverflowError)(f"{error}{advice}") from error
         return result.encode() if isinstance(result, str) else result

@@ -8,6 +8,7 @@ is read or written, local time, months.
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -103,6 +104,18 @@ def by_arrow(
     else:
         vm, own = ("bool", pa.bool_()) if pat.is_boolean(tried.type) else ("i64", pa.int64())
     return Lowered((*low.code, (f"arrow_{vm}", call)), vm, gives or own)
+
+
+def by_arrow_or_null(
+    low: Lowered, function: str, options: dict[str, Any], takes: Any, gives: Any
+) -> Lowered:
+    """As `by_arrow`, and null where the function has no answer for a value."""
+    by_arrow(low, function, options, takes, sample=())  # what Arrow refuses, in its words
+    inner = {"function": function, "options": tuple(options.items())}
+    answered = by_arrow(low, "has_answer", inner, takes, sample=())
+    made = by_arrow(low, "or_null", inner, takes, gives, sample=())
+    code = (*answered.code, *made.code, ("lit_null", made.vm), (f"if_{made.vm}",))
+    return Lowered(code, made.vm, gives)
 
 
 def _stack_type(takes: Any) -> Any:
@@ -203,15 +216,17 @@ _TEXT: dict[str, Callable[[Any], tuple[str, dict[str, Any]]]] = {
 
 def parsed(expr: Any, low: Lowered) -> Lowered:
     """A date or timestamp that a string says, by a format or as ISO 8601 has it."""
-    type_, format_ = expr.option
+    type_, format_, strict = expr.option
+    call = functools.partial(by_arrow, sample=()) if strict else by_arrow_or_null
+    text = pa.large_string()
     if format_ is None:
-        return by_arrow(low, "cast", {"to": type_}, pa.large_string(), type_, sample=())
+        return call(low, "cast", {"to": type_}, text, type_)
     check_format(format_, f"{expr!r}")
     options = {"format": format_, "unit": "s", "error_is_null": False}
     if pat.is_date32(type_):
-        read = by_arrow(low, "strptime", options, pa.large_string(), pa.timestamp("s"), sample=())
+        read = call(low, "strptime", options, text, pa.timestamp("s"))
         return _number(read, ("floordiv_i64", DAY), type_=type_)
-    return by_arrow(low, "strptime", {**options, "unit": type_.unit}, pa.large_string(), type_, sample=())
+    return call(low, "strptime", {**options, "unit": type_.unit}, text, type_)
 
 
 # ---------------------------------------------------------------------------------------------- times

@@ -7,10 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.expressions.calls import DAY, by_arrow, date_of
+from ordstream.errors import SchemaError
+from ordstream.expressions.calls import DAY, by_arrow, by_arrow_or_null, date_of
 from ordstream.expressions.lowered import Lowered
 from ordstream.expressions.zones import TICKS
-from ordstream.ground.types import is_string
+from ordstream.ground.types import INT64_MAX, is_string
 
 
 def changed(expr: Any, low: Lowered, target: pa.DataType) -> Lowered | None:
@@ -26,6 +27,54 @@ def changed(expr: Any, low: Lowered, target: pa.DataType) -> Lowered | None:
     if is_string(low.arrow):
         return _read(low, target)
     return _time(expr, low, target)
+
+
+def or_null(expr: Any, low: Lowered, target: pa.DataType) -> Lowered | None:
+    """Code of a cast that gives null for a value that the other type has not; None: the cast does not fail.
+
+    Raises
+    ------
+    SchemaError
+        It may fail, and is neither of text nor between numbers; without the operator's name.
+    """
+    if is_string(low.arrow) and not (is_string(target) or pat.is_binary(target)):
+        if target == pa.uint64():  # int64 is all that an expression has of it
+            made = _read(low, pa.int64(), strict=False)
+            return made and _fitting(made, target)
+        made = _read(low, target, strict=False)
+        if made is not None:
+            return made
+    elif pat.is_integer(target) and low.vm in ("i64", "f64") and _is_number(low.arrow):
+        return _fitting(low, target)
+    elif is_string(target) or low.arrow == target or pat.is_boolean(target) or pat.is_boolean(low.arrow):
+        return None
+    if _is_number(low.arrow) and pat.is_floating(target):
+        return None
+    raise SchemaError(f"strict=False is for text and between numbers, and {expr!r} is of {low.arrow}")
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pat.is_integer(type_) or pat.is_floating(type_))
+
+
+def _fitting(low: Lowered, target: pa.DataType) -> Lowered:
+    """An integer of a number; null where that is NaN or beyond the type's range."""
+    bits = target.bit_width
+    signed = pat.is_signed_integer(target)
+    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, min(2**bits - 1, INT64_MAX))
+    narrow = target != pa.int64()
+    if low.vm == "i64":
+        inside = _between(low, ("lit_i64", least), "ge_i64", ("lit_i64", most), "le_i64")
+        return Lowered((*inside, *low.code, ("lit_null", "i64"), ("if_i64",)), "i64", target, narrow)
+    # what is cut off lies between the last whole number and the one behind it
+    first, above = (float(least), "ge_f64") if target == pa.int64() else (least - 1.0, "gt_f64")
+    inside = _between(low, ("lit_f64", first), above, ("lit_f64", float(most + 1)), "lt_f64")
+    kept = (*inside, *low.code, ("lit_f64", 0.0), ("if_f64",), ("f2i",))
+    return Lowered((*inside, *kept, ("lit_null", "i64"), ("if_i64",)), "i64", target, narrow)
+
+
+def _between(low: Lowered, least: Any, above: str, most: Any, below: str) -> tuple[Any, ...]:
+    return (*low.code, least, (above,), *low.code, most, (below,), ("and",))
 
 
 def _text(low: Lowered) -> Lowered | None:
@@ -44,20 +93,23 @@ def _text(low: Lowered) -> Lowered | None:
     return None
 
 
-def _read(low: Lowered, target: pa.DataType) -> Lowered | None:
-    """What Arrow reads. Text that says no such value is an error at its row."""
+def _read(low: Lowered, target: pa.DataType, *, strict: bool = True) -> Lowered | None:
+    """What Arrow reads. Text that says no such value is an error at its row, or null."""
     narrow = False
-    read, gives = target, target
+    read = target
     if pat.is_integer(target):
-        read, gives, narrow = pa.int64(), target, target != pa.int64()
+        read, narrow = pa.int64() if strict else target, target != pa.int64()
     elif pat.is_float32(target) or pat.is_float64(target):
-        read, gives, narrow = pa.float64(), target, target != pa.float64()
+        read, narrow = pa.float64(), target != pa.float64()
     elif not (
         pat.is_boolean(target) or pat.is_timestamp(target) or pat.is_date(target) or pat.is_time(target)
     ):
         return None
-    made = by_arrow(low, "cast", {"to": read}, pa.large_string(), gives, sample=())
-    return Lowered(made.code, made.vm, gives, narrow)
+    if strict:
+        made = by_arrow(low, "cast", {"to": read}, pa.large_string(), target, sample=())
+    else:
+        made = by_arrow_or_null(low, "cast", {"to": read}, pa.large_string(), target)
+    return Lowered(made.code, made.vm, target, narrow)
 
 
 def _time(expr: Any, low: Lowered, target: pa.DataType) -> Lowered | None:

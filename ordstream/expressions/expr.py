@@ -29,7 +29,7 @@ import pyarrow as pa
 from ordstream.errors import SchemaError
 from ordstream.expressions.fields import Structs
 from ordstream.expressions.lists import Lists
-from ordstream.expressions.namespaces import Strings, Times
+from ordstream.expressions.namespaces import Strings, Times, reading
 from ordstream.expressions.synonyms import advice
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
@@ -301,7 +301,7 @@ class Expr:
         """
         return Apply("lookup", self, option=_dense_table(table))
 
-    def cast(self, type_: Any) -> Expr:
+    def cast(self, type_: Any, *, strict: bool = True) -> Expr:
         """The value as another type.
 
         Float to int truncates (NaN or out of range is an error at that row), bool to number gives 0 or 1,
@@ -314,8 +314,11 @@ class Expr:
         Parameters
         ----------
         type_ : pyarrow.DataType, its name such as "int32", or int, float, bool, str, bytes
+        strict : bool
+            False: null in place of an error, where text says no such value, or a number is NaN or out of
+            range. For text, and between numbers.
         """
-        return Apply("cast", self, option=_cast_target(type_))
+        return Apply("cast" if strict else "try_cast", self, option=_cast_target(type_))
 
     @property
     def str(self) -> Strings:
@@ -437,13 +440,15 @@ class Apply(Expr):
             return self._method(texts)
         if self.function == "isin":
             texts.append(repr(list(self.option)))
-        if self.function == "cast":
-            texts.append(str(self.option))
+        if self.function in ("cast", "try_cast"):
+            return f"cast({texts[0]}, {self.option}{', strict=False' * (self.function == 'try_cast')})"
         return f"{self.function}({', '.join(texts)})"
 
     def _method(self, texts: list[str]) -> str:
         """ "name.str.lower()"."""
         given = texts[1:]
+        if self.function == "str.to_time":
+            return f"{texts[0]}.str.{reading(*self.option)}"
         if self.option is not None:
             given += map(repr, self.option if isinstance(self.option, tuple) else [self.option])
         return f"{texts[0]}.{self.function}({', '.join(given)})"

@@ -444,6 +444,20 @@ class _Lowering:
         except SchemaError as error:
             raise self.error(str(error)) from error.__cause__
 
+    def try_cast(self, expr: Apply) -> Lowered:
+        argument, target = expr.arguments[0], expr.option
+        if isinstance(argument, Literal) and argument.value is None:
+            return self.cast(expr)
+        (a,) = self.operands(expr)
+        try:
+            if decimals.is_decimal(a) or pat.is_decimal(target):
+                raise SchemaError(f"strict=False is for text and between numbers: {expr!r}")
+            else:
+                made = casts.or_null(expr, a, target)
+        except SchemaError as error:
+            raise self.error(str(error)) from error.__cause__
+        return self.cast(expr) if made is None else made
+
     def cast(self, expr: Apply) -> Lowered:
         argument, target = expr.arguments[0], expr.option
         if isinstance(argument, Literal) and argument.value is None:
@@ -513,5 +527,6 @@ _FAMILIES: dict[str, Callable[[_Lowering, Apply], Lowered]] = {
     "lookup": _Lowering.lookup,
     "struct.field": _Lowering.field,
     "cast": _Lowering.cast,
+    "try_cast": _Lowering.try_cast,
     **dict.fromkeys(CALLS, _Lowering.call),
 }

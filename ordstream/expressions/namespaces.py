@@ -182,7 +182,11 @@ class Strings:
         return self._made("split", option=(by, n, bool(regex)))
 
     def to_datetime(
-        self, format: str | None = None, *, time_unit: Literal["s", "ms", "us", "ns"] = "us"
+        self,
+        format: str | None = None,
+        *,
+        time_unit: Literal["s", "ms", "us", "ns"] = "us",
+        strict: bool = True,
     ) -> Expr:
         """The timestamp that the value says. Text that says none is an error at that row.
 
@@ -192,23 +196,27 @@ class Strings:
             As C's `strptime` has it, such as "%d/%b/%Y:%H:%M:%S", without fractions of a second; default:
             ISO 8601, "2024-02-29 12:00:00.5".
         time_unit : "s", "ms", "us" or "ns"
+        strict : bool
+            False: text that says no timestamp is null.
         """
         if time_unit not in ("s", "ms", "us", "ns"):
             raise SchemaError(
                 f"str.to_datetime: time_unit must be 's', 'ms', 'us' or 'ns', got {time_unit!r}"
             )
-        return self._read("to_datetime", pa.timestamp(time_unit), format)
+        return self._read("to_datetime", pa.timestamp(time_unit), format, strict)
 
-    def to_date(self, format: str | None = None) -> Expr:
-        """The date that the value says, by a format as in `to_datetime`; default: "2024-02-29"."""
-        return self._read("to_date", pa.date32(), format)
+    def to_date(self, format: str | None = None, *, strict: bool = True) -> Expr:
+        """The date that the value says, by a format, and `strict`, as in `to_datetime`; default:
+        "2024-02-29".
+        """
+        return self._read("to_date", pa.date32(), format, strict)
 
-    def _read(self, what: str, type_: pa.DataType, format: str | None) -> Expr:
+    def _read(self, what: str, type_: pa.DataType, format: str | None, strict: bool) -> Expr:
         if format is not None:
             format = _string(format, what)
             if not format:  # Arrow (26) reads beyond its end, and may crash
                 raise SchemaError(f"str.{what}: format must not be empty; without one ISO 8601 is read")
-        return self._made("to_time", option=(type_, format))
+        return self._made("to_time", option=(type_, format, bool(strict)))
 
     def _stripped(self, function: str, characters: str | None) -> Expr:
         if characters is not None:
@@ -228,6 +236,17 @@ class Strings:
 
     def _made(self, function: str, *arguments: Any, option: Any = None) -> Expr:
         return self._apply(f"str.{function}", self._expr, *arguments, option=option)
+
+
+def reading(type_: pa.DataType, format: str | None, strict: bool) -> str:
+    """A call of `.str.to_datetime` or `.str.to_date`, as it is written."""
+    given = [] if format is None else [repr(format)]
+    date = pa.types.is_date(type_)
+    if not date and type_.unit != "us":
+        given.append(f"time_unit={type_.unit!r}")
+    if not strict:
+        given.append("strict=False")
+    return f"to_date{'time' * (not date)}({', '.join(given)})"
 
 
 class Times:

@@ -240,5 +240,10 @@ class Expressions:
             return self.element(lambda type_: not pat.is_uint64(type_), 1)
         if self.draw(st.integers(0, 4)) == 0:
             target = self.pick(("int8", "int16", "uint8", "int32", "uint64", "float32", "bool_"))
+            if target != "bool_" and self.draw(st.booleans()):
+                return f"{self.pick((self.integer(), self.float(1)))}.cast(pa.{target}(), strict=False)"
             return f"{self.integer()}.cast(pa.{target}())"
+        if named(self.schema, is_string) and self.draw(st.integers(0, 7)) == 0:
+            target = self.pick(("int8", "int64", "float64", "date32"))
+            return f"{self.string()}.cast(pa.{target}(), strict=False)"
         return text

@@ -1,0 +1,136 @@
+"""strict=False: null in place of an error, for text that says no such value and numbers out of range."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import random
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.testing import run_serial
+
+TEXTS = ["1", "x", None, "3.5", " 7", "-12", "99999999999", "300", "", "nan", "1e400", "true", "-0", "+5",
+         "9223372036854775808", "2024-02-30", "2024-02-29", "2024-02-29T10:00:00", "12:30"]  # fmt: skip
+FLOATS = [0.0, -0.0, 1.9, -1.9, math.nan, math.inf, -math.inf, 2.0**63, -(2.0**63), -(2.0**63) - 2048,
+          None, 127.9, 128.0, -128.9, 255.99, 256.0, -0.99, -1.0, 2.0**31, 2.0**63 - 1024]  # fmt: skip
+INTS = [0, -1, 127, 128, -129, 255, 256, 2**31 - 1, 2**31, 2**63 - 1, -(2**63), None]
+WIDTHS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
+
+
+def by_arrow(value, source, target):
+    """What Arrow's cast makes of a value, or None."""
+    try:
+        return pa.array([value], source).cast(target)[0].as_py()
+    except pa.ArrowInvalid:
+        return None
+
+
+def range_of(name):
+    bits = int(name.strip("uint"))
+    return (0, 2**bits - 1) if name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def whole(value, name):
+    """A number cut off to an integer of a type, or None."""
+    least, most = range_of(name)
+    if value is None or not math.isfinite(value) or not least <= math.trunc(value) <= most:
+        return None
+    return math.trunc(value)
+
+
+def same(pipeline, table):
+    """The pipeline's output, which is that of run_serial with any chunks and workers."""
+    serial = run_serial(pipeline, table)
+    assert serial.error is None
+    for options in ({"workers": 0, "chunk_rows": 1}, {"workers": 2, "chunk_rows": 64}, {}):
+        found = pipeline.run(table, **options).table
+        assert list(map(str, found.to_pylist())) == list(map(str, serial.table.to_pylist()))
+    return serial.table
+
+
+@pytest.mark.parametrize(
+    "name", [*WIDTHS, "float", "double", "bool", "timestamp[us]", "timestamp[s]", "date32"]
+)
+def test_text_that_says_no_such_value_is_null(name):
+    texts = pa.table({"x": random.Random(name).choices(TEXTS, k=700)})
+    found = same(od.Pipeline(texts.schema).select(y=od.col("x").cast(name, strict=False)), texts)
+    type_ = found.schema.field("y").type
+    expected = [by_arrow(value, pa.string(), type_) for value in texts["x"].to_pylist()]
+    assert list(map(str, found["y"].to_pylist())) == list(map(str, expected))
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_numbers_out_of_range_are_null(name):
+    table = pa.table(
+        {"f": random.Random(1).choices(FLOATS, k=300), "i": random.Random(2).choices(INTS, k=300)}
+    )
+    made = {"f": od.col("f").cast(name, strict=False), "i": od.col("i").cast(name, strict=False)}
+    found = same(od.Pipeline(table.schema).select(**made), table)
+    for column in ("f", "i"):
+        assert found[column].to_pylist() == [whole(value, name) for value in table[column].to_pylist()]
+
+
+def test_unsigned_numbers_of_64_bits():
+    table = pa.table({"x": ["0", "-1", "9223372036854775807", "y"], "f": [-0.5, -1.0, 2.0**62, math.nan]})
+    made = {"x": od.col("x").cast("uint64", strict=False), "f": od.col("f").cast("uint64", strict=False)}
+    found = same(od.Pipeline(table.schema).select(**made), table)
+    assert found.to_pydict() == {"x": [0, None, 2**63 - 1, None], "f": [0, None, 2**62, None]}
+
+
+def test_times_by_a_format():
+    texts = pa.table(
+        {"x": ["29.02.2024 10:00", "30.02.2024 10:00", None, "soon", "", "29.02.2023 00:00"] * 50}
+    )
+    at = od.col("x").str.to_datetime("%d.%m.%Y %H:%M", time_unit="s", strict=False)
+    day = od.col("x").str.slice(0, 10).str.to_date("%d.%m.%Y", strict=False)
+    found = same(od.Pipeline(texts.schema).select(at=at, day=day), texts)
+    assert found["at"].to_pylist() == [datetime.datetime(2024, 2, 29, 10), *[None] * 5] * 50
+    assert found["day"].to_pylist() == [datetime.date(2024, 2, 29), *[None] * 5] * 50
+
+
+def test_it_is_part_of_an_expression_and_of_state():
+    rows = pa.table({"k": [1, 1, 2, 1], "x": ["3", "?", "4", "2.5"]})
+    value = od.col("x").cast(float, strict=False).fill_null(0.0) * 2
+    found = same(od.Pipeline(rows.schema).key_by("k").scan(total=od.sum(value)), rows)
+    assert found["total"].to_pylist() == [6.0, 6.0, 8.0, 11.0]
+
+
+def test_a_constant_without_a_type():
+    rows = pa.table({"x": [1]})
+    made = od.Pipeline(rows.schema).select(y=od.lit(None).cast(int, strict=False))
+    assert same(made, rows).to_pydict() == {"y": [None]}
+
+
+def test_what_it_is_not_for():
+    pipeline = od.Pipeline({"n": pa.int64(), "d": pa.decimal128(9, 2), "t": str})
+    for column, target in (("n", pa.timestamp("s")), ("d", pa.int32()), ("n", pa.decimal128(5, 0))):
+        with pytest.raises(od.SchemaError, match="strict=False is for text and between numbers"):
+            pipeline.select(y=od.col(column).cast(target, strict=False))
+    with pytest.raises(od.SchemaError, match=r"Arrow's cast refuses.*time64"):
+        pipeline.select(y=od.col("t").cast("time64[us]", strict=False))
+    with pytest.raises(AttributeError, match=r"write cast\(type, strict=False\)"):
+        od.col("t").try_cast(int)
+
+
+def test_an_error_of_a_strict_one_leads_to_it():
+    rows = pa.table({"x": ["1", "x"]})
+    for made in (od.col("x").cast(int), od.col("x").str.to_datetime("%d")):
+        pipeline = od.Pipeline(rows.schema).select(y=made)
+        with pytest.raises(od.OperatorError, match="with strict=False it is null"):
+            pipeline.run(rows)
+        assert "with strict=False it is null" in str(run_serial(pipeline, rows).error)
+
+
+def test_it_is_shown_as_it_is_written():
+    x = od.col("x")
+    shown = {
+        repr(x.cast(int, strict=False)): "cast(x, int64, strict=False)",
+        repr(x.str.to_datetime()): "x.str.to_datetime()",
+        repr(x.str.to_datetime("%d", time_unit="s", strict=False)):
+            "x.str.to_datetime('%d', time_unit='s', strict=False)",
+        repr(x.str.to_date("%d", strict=False)): "x.str.to_date('%d', strict=False)",
+    }  # fmt: skip
+    assert list(shown) == list(shown.values())
