@@ -31,11 +31,14 @@ if TYPE_CHECKING:
         SinkError,
         SourceError,
     )
-    from ordstream.expressions.expr import col, if_else, lit, when
+    from ordstream.expressions.expr import Expr, col, if_else, lit, when
     from ordstream.ground.ordertags import OrderTag
     from ordstream.node.file_sources import IpcSource, ParquetSource
+    from ordstream.node.node import Stream
+    from ordstream.node.outputs import Outputs, OutputStream
     from ordstream.node.result import Result
     from ordstream.operators.aggregation import (
+        Aggregation,
         arg_max,
         arg_min,
         collect,
@@ -56,9 +59,17 @@ if TYPE_CHECKING:
     from ordstream.operators.error_policy import retry
     from ordstream.operators.pairs import explode, pairs
     from ordstream.operators.partition import equal_ranges, ranges
-    from ordstream.operators.punctuation import every
+    from ordstream.operators.punctuation import Every, every
     from ordstream.operators.shed import Frozen
-    from ordstream.operators.window_kinds import calendar, hopping, rolling, rows, session, tumbling
+    from ordstream.operators.window_kinds import (
+        WindowKind,
+        calendar,
+        hopping,
+        rolling,
+        rows,
+        session,
+        tumbling,
+    )
     from ordstream.pipeline import KeyedPipeline, Pipeline
     from ordstream.pipeline.graph import union
     from ordstream.snapshots.checkpoint import Checkpoint
@@ -69,9 +80,12 @@ __version__ = "0.1.0"
 __all__ = [
     "DKG",
     "POSG",
+    "Aggregation",
     "Cancelled",
     "Checkpoint",
     "CheckpointError",
+    "Every",
+    "Expr",
     "Frozen",
     "IpcSource",
     "KeyedPipeline",
@@ -80,6 +94,8 @@ __all__ = [
     "OperatorError",
     "OrderTag",
     "OrdstreamError",
+    "OutputStream",
+    "Outputs",
     "ParquetSource",
     "Pipeline",
     "PlanError",
@@ -88,6 +104,8 @@ __all__ = [
     "SinkError",
     "Snapshot",
     "SourceError",
+    "Stream",
+    "WindowKind",
     "arg_max",
     "arg_min",
     "calendar",
@@ -139,10 +157,13 @@ _HOMES = {
         "SinkError",
         "SourceError",
     ),
-    "expressions.expr": ("col", "if_else", "lit", "when"),
+    "expressions.expr": ("Expr", "col", "if_else", "lit", "when"),
     "node.file_sources": ("IpcSource", "ParquetSource"),
+    "node.node": ("Stream",),
+    "node.outputs": ("OutputStream", "Outputs"),
     "node.result": ("Result",),
     "operators.aggregation": (
+        "Aggregation",
         "arg_max",
         "arg_min",
         "collect",
@@ -163,12 +184,20 @@ _HOMES = {
     "operators.error_policy": ("retry",),
     "operators.pairs": ("explode", "pairs"),
     "operators.partition": ("equal_ranges", "ranges"),
-    "operators.punctuation": ("every",),
+    "operators.punctuation": ("Every", "every"),
     "ground.ordertags": ("OrderTag",),
     "pipeline": ("KeyedPipeline", "Pipeline"),
     "pipeline.graph": ("union",),
     "operators.shed": ("Frozen",),
-    "operators.window_kinds": ("calendar", "hopping", "rolling", "rows", "session", "tumbling"),
+    "operators.window_kinds": (
+        "WindowKind",
+        "calendar",
+        "hopping",
+        "rolling",
+        "rows",
+        "session",
+        "tumbling",
+    ),
     "snapshots.checkpoint": ("Checkpoint",),
     "snapshots.snapshot": ("Snapshot",),
 }

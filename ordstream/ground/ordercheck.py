@@ -148,7 +148,11 @@ def runs_backwards(field: pa.Field, now: Any, before: Any, needs: str, *, keyed:
     """
     last = f"after {shown(before, field.type)}{' in the row before it of the same key' * keyed}"
     todo = "sort the source by it first (in Spark: order_by)"
-    if needs == "top_k":
+    if needs.startswith("join"):
+        todo += ", or unite both sides by od.union and put reorder(time, slack=...) behind it"
+    elif needs.startswith("the clock of"):
+        todo += ", or put reorder(time, slack=...) in front"
+    elif needs == "top_k":
         todo += "; what an operator in front emits at the end of the stream comes by key, not by time"
     return (
         f"column {field.name!r} runs backwards: {shown(now, field.type)} {last}; {needs} needs it to "

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
@@ -250,7 +251,8 @@ def documented(*, stream: bool, pipeline: bool) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         if function.__doc__ is not None:  # python -OO drops it
-            function.__doc__ = f"{function.__doc__.rstrip()}\n\nParameters\n----------\n{parameters}{_REST}"
+            own = inspect.cleandoc(function.__doc__)  # as indented as what follows, for help()
+            function.__doc__ = f"{own}\n\nParameters\n----------\n{parameters}{_REST}"
         return function
 
     return decorate

@@ -235,11 +235,11 @@ def bound_aggregations(
     aggregation: Any
     for aggregation in named:
         if not isinstance(aggregation, Aggregation) or not isinstance(aggregation.name, str):
-            also = (
-                "; a mapping is written behind two stars, **{...}"
-                if isinstance(aggregation, Mapping)
-                else ""
-            )
+            also = ""
+            if isinstance(aggregation, Mapping):
+                also = "; a mapping is written behind two stars, **{...}"
+            elif isinstance(aggregation, list | tuple):
+                also = "; a list is written behind a star, *[...]"
             raise PlanError(
                 f"{where}: a positional aggregation needs a name: od.sum('x').alias('total'){also}"
             )

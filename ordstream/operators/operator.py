@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
-from ordstream.errors import CheckpointError, PlanError
+from ordstream.errors import CheckpointError, PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.ground.packed_types import as_kept
 from ordstream.ground.types import unique_names
@@ -87,11 +87,20 @@ class Site:
         SchemaError
             Two columns of one name.
         """
-        return named_once([*(self.schema.field(index) for index in self.key), *fields], self.name)
+        return self._named([self.schema.field(index) for index in self.key], fields, "the key columns")
 
     def behind_input(self, fields: Iterable[pa.Field]) -> pa.Schema:
         """An output schema: the input columns, then these. Raises as `behind_key`."""
-        return named_once([*self.schema, *fields], self.name)
+        return self._named(list(self.schema), fields, "the input's columns")
+
+    def _named(self, first: list[pa.Field], fields: Iterable[pa.Field], what: str) -> pa.Schema:
+        there, added = {field.name for field in first}, list(fields)
+        if taken := sorted({field.name for field in added if field.name in there}):
+            raise SchemaError(
+                f"{self.name}: duplicate column name(s) {', '.join(map(repr, taken))}: {what} are in the "
+                "output, too; give what is added another name, or drop or rename the column before"
+            )
+        return named_once([*first, *added], self.name)
 
 
 def named_once(fields: Sequence[pa.Field], where: str) -> pa.Schema:

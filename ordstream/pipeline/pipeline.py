@@ -163,7 +163,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     if not TYPE_CHECKING:  # for a type checker an unknown attribute is a mistake
 
         def __getattr__(self, attribute: str) -> NoReturn:
-            where = advice(attribute)
+            where = advice(attribute, () if attribute == "_plan" else self._plan.output.names)
             if not attribute.startswith("_") and hasattr(KeyedPipeline, attribute):
                 where = f": it keeps a state per key, write .key_by(...).{attribute}(...)"
             raise AttributeError(f"a Pipeline has no {attribute!r}{where}", name=attribute, obj=self)

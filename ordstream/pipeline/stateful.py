@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from ordstream.operators.process import bind_process
 from ordstream.operators.punctuation import Every
 from ordstream.operators.window_kinds import WindowKind
 from ordstream.pipeline.running import RunningOperators
+from ordstream.pipeline.synonyms import SUBSCRIPT
 from ordstream.pipeline.windowed import Windowed
 from ordstream.plan.plan import Plan
 from ordstream.plan.way import way
@@ -48,6 +49,11 @@ class StatefulOperators(RunningOperators):
     """Stateful operators that work with a key (`KeyedPipeline`) and without one (`Pipeline`: one state for
     all).
     """
+
+    if not TYPE_CHECKING:  # for a type checker it is a mistake
+
+        def __getitem__(self, key: Any) -> NoReturn:
+            raise TypeError(f"{SUBSCRIPT}; got [{key!r:.100}]")
 
     _plan: Plan
     _key: tuple[int, ...] = ()

@@ -6,6 +6,8 @@ People come from PySpark, Polars, pandas, Flink: the name they know should lead 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _ELSEWHERE = {
     "filter": "where query",
     "with_columns": "withColumn withColumns with_column assign mutate",
@@ -57,6 +59,8 @@ _ELSEWHERE = {
     "flat_map": "flatMap flatMapValues",
     "flat_map(od.explode(column, carry=[...]))": "explode",
     "map": "apply map_elements map_rows",
+    "process, which keeps the value so far in its state": "cum_prod cumprod ewm ewm_mean",
+    "process with a timer, which emits a row where none came": "upsample asfreq interpolate",
     "map_batches": "mapInArrow mapInPandas map_in_arrow mapPartitions map_partitions",
     "stream(data), or od.spark.stream(...)": "writeStream foreachBatch sink_to add_sink addSink to",
     "run(data), or stream(data)": (
@@ -129,8 +133,17 @@ def of_a_window(attribute: str) -> str:
     return ".aggregate(...) next" if ours is None else f".aggregate(name=od.{ours}(column))"
 
 
-def advice(attribute: str) -> str:
-    """What to write instead of a name of another system, with a separator in front; empty for other
-    names.
+#: For those who write pipeline["x"].
+SUBSCRIPT = (
+    "a pipeline has no items: a column is written od.col(name), several are chosen by select(...), rows by "
+    "filter(condition) or head(n)"
+)
+
+
+def advice(attribute: str, columns: Sequence[str] = ()) -> str:
+    """What to write instead of a name of another system, or of a column, with a separator in front; empty
+    for other names.
     """
-    return f": {SYNONYMS[attribute]}" if attribute in SYNONYMS else ""
+    if attribute in SYNONYMS:
+        return f": {SYNONYMS[attribute]}"
+    return f": a column is written od.col({attribute!r})" if attribute in columns else ""

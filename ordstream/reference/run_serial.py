@@ -73,6 +73,11 @@ class SerialResult:
         Of operators with late="adjust" that adjusted some: how many tuples.
     shed : list of (str, int, int)
         (operator name, serial, index) of every tuple that a shed operator dropped: by a log, or frozen.
+    table : pyarrow.Table
+        The output; `rows` has it as tuples of Python values.
+    outputs : dict of str to pyarrow.Table
+        Of a run with several: the rows of each, with their tags. `result["alerts"]` has none, as that of
+        `run`.
     """
 
     schema: pa.Schema
@@ -93,6 +98,15 @@ class SerialResult:
         """The output, as tuples of Python values (what pyarrow's `to_pylist` gives)."""
         types = self.schema.types
         return [tuple(map(to_python, row, types)) for row in self._storage]
+
+    def __getitem__(self, name: str) -> pa.Table:
+        """The rows of one of several outputs, as the outputs of `run` have them."""
+        found = self.outputs
+        if name not in found:
+            raise KeyError(
+                f"there is no output {name!r}; there are {', '.join(map(repr, found)) or 'no names'}"
+            )
+        return found[name].drop_columns(list(TAG_NAMES))
 
     @property
     def outputs(self) -> dict[str, pa.Table]:

@@ -96,6 +96,13 @@ def all_right(p: od.Pipeline, data: object) -> None:
     node.stream(p, data, partial=False)
     p.select(a=od.when(od.col("a") > 0).then(1).when(od.col("a") < 0, 2).otherwise(od.col("s").str.head(2)))
     print(od.testing.run_serial(p, data).table, od.spark.local_session())
+
+def annotated(p: od.Pipeline, x: od.Expr, kind: od.WindowKind, n: od.Aggregation, data: object) -> od.Result:
+    clock: od.Every = od.every("ts", "1m")
+    several: od.Outputs = p.run(data, outputs={"p": p})
+    streams: tuple[od.Stream, od.OutputStream] = (p.stream(data), p.stream(data, outputs={"p": p}))
+    print(several["p"], streams)
+    return p.filter(x).window(kind, time="ts").aggregate(n.alias("n")).run(data, punctuate=clock)
 """
 #: `run` and `stream` have two forms each, with outputs= and without: what is wrong is of neither.
 WRONG = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -37,6 +38,18 @@ COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
             r"with_columns\(as_number=od\.col\('d'\)\.cast\(pa\.int64",
         ),
         (lambda: P.key_by("k").deduplicate("x"), r"pipeline\.deduplicate\(\[key, \.\.\.\]\)"),
+        (lambda: P.x, r"has no 'x': a column is written od\.col\('x'\)"),
+        (lambda: P.upsample("1m"), "process with a timer"),
+        (lambda: P.key_by("k").ewm_mean("x"), "process, which keeps the value so far"),
+        (lambda: P.key_by("k").aggregate([od.count().alias("n")]), r"a list is written behind a star, \*\["),
+        (
+            lambda: P.key_by("k").scan(x=od.sum("x")),
+            r"scan_1: duplicate column name\(s\) 'x': the input's columns are in the output, too; give",
+        ),
+        (
+            lambda: P.key_by("k").aggregate(k=od.sum("x")),
+            r"duplicate column name\(s\) 'k': the key columns are in the output, too; give",
+        ),
         (lambda: P.key_by("k").run(None), r"such as key_by\(\.\.\.\)\.count\(\)"),
         (lambda: P.key_by("k").filter(X > 0), "other operators come before key_by"),
         (lambda: P.explode("tags"), r"od\.explode\(column, carry=\[\.\.\.\]\)"),
@@ -137,3 +150,31 @@ def test_several_predicates_and_values():
     assert pipeline.run(data).table.to_pylist() == rows == [{"x": 2, "y": "b"}]
     for several in (X.isin(1, 3), X.is_in([1, 3]), X.is_in((1, 3))):
         assert od.Pipeline(data.schema).filter(several).run(data).table["x"].to_pylist() == [1, 3]
+
+
+def test_a_pipeline_has_no_items():
+    with pytest.raises(TypeError, match=r"no items: a column is written od\.col\(name\).*got \['x'\]"):
+        P["x"]
+    with pytest.raises(TypeError, match=r"several are chosen by select"):
+        P.key_by("k")[P.schema.names]
+    with pytest.raises(TypeError, match="a pipeline has no items"):
+        list(P)
+
+
+@pytest.mark.parametrize("method", ["run", "stream"])
+def test_help_is_indented_in_one_way(method):
+    lines = inspect.getdoc(getattr(od.Pipeline, method)).splitlines()
+    own = lines[: lines.index("Parameters")]
+    assert len(own) > 3
+    assert not [line for line in own if line.startswith(" ")]
+
+
+def test_a_time_that_runs_backwards_leads_to_reorder():
+    rows = pa.table({"k": [1, 1], "ts": pa.array([9, 3], pa.timestamp("us"))})
+    sums = TIMED.key_by("k").window(od.tumbling("1s"), time="ts").aggregate(n=od.count())
+    with pytest.raises(od.SourceError, match=r"put reorder\(time, slack=\.\.\.\) in front"):
+        sums.run(rows)
+    left, right = TIMED.branch(od.col("k") > 0)
+    with pytest.raises(od.OperatorError, match=r"unite both sides by od\.union and put reorder"):
+        left.join_asof(right, on="k", time="ts").run(rows)
+    assert "by od.union" in str(run_serial(left.join_asof(right, on="k", time="ts"), rows).error)

@@ -412,3 +412,15 @@ def test_sources():
     ]:
         with pytest.raises(od.SourceError, match=words):
             run_serial(pipeline, bad)
+
+
+def test_one_of_several_outputs_is_that_of_run():
+    rows = pa.table({"x": [1, 5, 2]})
+    small, large = od.Pipeline(rows.schema).branch(od.col("x") < 3)
+    outputs = {"small": small, "large": large}
+    serial, found = run_serial(small, rows, outputs=outputs), small.run(rows, outputs=outputs)
+    assert [serial[name].equals(found[name]) for name in outputs] == [True, True]
+    with pytest.raises(KeyError, match="there is no output 'other'; there are 'small', 'large'"):
+        serial["other"]
+    with pytest.raises(KeyError, match="there are no names"):
+        run_serial(small, rows)["small"]
