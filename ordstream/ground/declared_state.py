@@ -22,6 +22,7 @@ from ordstream.ground.types import (
     is_binary,
     is_list,
     is_string,
+    is_temporal,
     physical_type,
     pipeline_schema,
     to_python,
@@ -72,7 +73,8 @@ def state_value(value: Any, type_: pa.DataType, name: str) -> Any:
         The value does not fit (`to_storage`), or it is None.
     """
     if value is None:
-        raise TypeError(f"state field {name!r} is {type_} and can't be None; use a flag field")
+        none = f"its zero, {zero_of(type_)!r}, takes a timer back; else " if is_temporal(type_) else ""
+        raise TypeError(f"state field {name!r} is {type_} and can't be None; {none}use a flag field")
     stored = to_storage(value, type_, f"state.{name}")
     found = to_python(stored, type_)
     return tuple(found) if is_list(type_) else found

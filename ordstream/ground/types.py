@@ -186,7 +186,8 @@ def pipeline_schema(
 
     Parameters
     ----------
-    schema : pyarrow.Schema, name to type, or a Spark DataFrame or its schema
+    schema : pyarrow.Schema, name to type, data with columns (Arrow, pandas, Polars), or a Spark DataFrame or
+        its schema
         A type is a `pyarrow.DataType` or one of int, float, bool, str, bytes.
     where : str
         For error texts.
@@ -220,10 +221,7 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
     if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
         return pa.schema(given)  # such as Polars'
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
-        raise SchemaError(
-            f"{where}: {wanted}, got {type(given).__name__}, which is data; give its schema (pyarrow: "
-            "data.schema)"
-        )
+        return _schema_of_data(given, f"{where}: {wanted}")
     pairs = (
         list(given.items() if isinstance(given, Mapping) else given) if isinstance(given, Iterable) else None
     )
@@ -237,6 +235,19 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
             kinds = "a type is a pyarrow.DataType, its name, or one of int, float, bool, str, bytes"
             raise SchemaError(f"{where}: column {name!r} can't be {type_!r}: {kinds}") from error
     return pa.schema(fields)
+
+
+def _schema_of_data(data: Any, where: str) -> pa.Schema:
+    """Of a table or data frame: what it says itself, or what its export has; a stream is not read."""
+    own = getattr(data, "schema", None)
+    if hasattr(own, "__arrow_c_schema__"):
+        return pa.schema(own)
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise SchemaError(f"{where}, got {type(data).__name__}, which has no columns")
+    try:
+        return pa.RecordBatchReader.from_stream(data).schema
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise SchemaError(f"{where}, got {type(data).__name__}, which Arrow refuses: {error}") from error
 
 
 def unique_names(names: Sequence[str], where: str) -> None:

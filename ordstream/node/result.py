@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -10,6 +10,9 @@ from ordstream.node.merge_log import MergeLog
 from ordstream.node.report import Report
 from ordstream.node.shedding import ShedOutcome, outcome
 from ordstream.snapshots.snapshot import Snapshot
+
+#: For those who take a result for a table.
+_ROWS = "its rows are .table (pyarrow), .to_pandas(), or pl.DataFrame(result)"
 
 
 class Result:
@@ -61,6 +64,14 @@ class Result:
     def to_pandas(self, **options: Any) -> Any:
         """All output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
         return self.table.to_pandas(**options)
+
+    if not TYPE_CHECKING:  # for a type checker these are mistakes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"a Result has no {name!r}; {_ROWS}", name=name, obj=self)
+
+        def __getitem__(self, key: Any) -> NoReturn:
+            raise TypeError(f"a Result has no items; {_ROWS}")
 
     def __repr__(self) -> str:
         dropped = "".join(

@@ -364,8 +364,9 @@ class ProcessReference(Keyed, FunctionReference):
     def on_time(self, time: int) -> list[Step]:
         if not self.compiled and self.operator.timer is not None:
             mark = time // self.operator.period * self.operator.period
-            due = sorted((self.due(state), key) for key, state in self.states.items())
-            return [partial(self.fire, key, at, mark) for at, key in due if at and at <= mark]
+            times = ((self.due(state), key) for key, state in self.states.items())
+            due = sorted((at, key) for at, key in times if at and at <= mark)
+            return [partial(self.fire, key, at, mark) for at, key in due]
         function = self.operator.on_time
         if function is None:
             return []

@@ -71,9 +71,9 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
 
     Parameters
     ----------
-    schema : pyarrow.Schema, mapping of name to type, or a Spark DataFrame or its schema
-        What a tuple of the source is. Dictionary-encoded strings count as strings. Spark's timestamps have
-        the time zone of its session.
+    schema : pyarrow.Schema, mapping of name to type, data with columns, or a Spark DataFrame or its schema
+        What a tuple of the source is; nothing else is taken of data. Dictionary-encoded strings count as
+        strings. Spark's timestamps have the time zone of its session.
     source : str, optional
         Name of the source. Pipelines of several named sources come together by `od.union`.
 

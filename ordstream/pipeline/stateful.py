@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -45,6 +45,10 @@ COUNT_NAME = (
 )
 
 
+Parameters = ParamSpec("Parameters")
+Made = TypeVar("Made")
+
+
 class StatefulOperators(RunningOperators):
     """Stateful operators that work with a key (`KeyedPipeline`) and without one (`Pipeline`: one state for
     all).
@@ -54,6 +58,20 @@ class StatefulOperators(RunningOperators):
 
         def __getitem__(self, key: Any) -> NoReturn:
             raise TypeError(f"{SUBSCRIPT}; got [{key!r:.100}]")
+
+    def pipe(
+        self,
+        function: Callable[Concatenate[Self, Parameters], Made],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Made:
+        """`function(self, *args, **kwargs)`: a function that builds a part of a pipeline, in the chain.
+
+        `p.pipe(cleaned, by="user").key_by("user")` is `cleaned(p, by="user").key_by("user")`.
+        """
+        if not callable(function):
+            raise PlanError(f"pipe takes a function of the pipeline, got {function!r:.200}")
+        return function(self, *args, **kwargs)
 
     _plan: Plan
     _key: tuple[int, ...] = ()
@@ -299,7 +317,7 @@ class StatefulOperators(RunningOperators):
             states no longer fit.
         timer : str, optional
             A declared field (an integer, timestamp or date) with the time of the key's timer; zero: none.
-            `fn` sets it, behind its tuple's time, or takes it back.
+            `fn` sets it, behind its tuple's time, or takes it back: `state.due = datetime(1970, 1, 1)`.
         on_timer : callable, optional
             on_timer(key, state, at, emit) at the first mark of the clock at or after the timer's time `at`,
             by (at, key), in front of the tuple that shows the mark. The field is zero again then, and may be

@@ -101,7 +101,7 @@ def annotated(p: od.Pipeline, x: od.Expr, kind: od.WindowKind, n: od.Aggregation
     clock: od.Every = od.every("ts", "1m")
     several: od.Outputs = p.run(data, outputs={"p": p})
     streams: tuple[od.Stream, od.OutputStream] = (p.stream(data), p.stream(data, outputs={"p": p}))
-    print(several["p"], streams)
+    print(several["p"], streams, p.pipe(annotated, x, kind, n, data=data).table)
     return p.filter(x).window(kind, time="ts").aggregate(n.alias("n")).run(data, punctuate=clock)
 """
 #: `run` and `stream` have two forms each, with outputs= and without: what is wrong is of neither.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 from pathlib import Path
 
@@ -150,6 +152,17 @@ def test_several_predicates_and_values():
     assert pipeline.run(data).table.to_pylist() == rows == [{"x": 2, "y": "b"}]
     for several in (X.isin(1, 3), X.is_in([1, 3]), X.is_in((1, 3))):
         assert od.Pipeline(data.schema).filter(several).run(data).table["x"].to_pylist() == [1, 3]
+
+
+def test_a_result_is_no_table():
+    result = P.run(P.schema.empty_table())
+    with pytest.raises(AttributeError, match=r"a Result has no 'head'; its rows are \.table"):
+        result.head()
+    for use in (lambda: result["x"], lambda: list(result)):
+        with pytest.raises(TypeError, match=r"a Result has no items; its rows are \.table"):
+            use()
+    again = copy.copy(pickle.loads(pickle.dumps(result)))
+    assert again.table.equals(result.table)
 
 
 def test_a_pipeline_has_no_items():

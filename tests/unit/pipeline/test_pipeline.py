@@ -367,13 +367,42 @@ def test_explain_takes_a_whole_number_of_nodes(p):
         (["a", "b"], "a mapping of name to type, got"),
         ("user long", "a mapping of name to type, got 'user long'"),
         (None, "got None"),
-        (pa.table({"a": [1]}), "got Table, which is data; give its schema"),
-        (pa.record_batch({"a": [1]}), "got RecordBatch, which is data"),
+        (pa.array([{"a": 1}]), "got StructArray, which has no columns"),
     ],
 )
 def test_mistaken_schemas(schema, words):
     with pytest.raises(od.SchemaError, match=words):
         od.Pipeline(schema)
+
+
+def test_the_columns_of_data():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    columns = {"k": [1, 2], "s": ["a", None], "x": [0.5, None]}
+    for data in (pandas.DataFrame(columns), polars.DataFrame(columns), pa.table(columns)):
+        pipeline = od.Pipeline(data)
+        assert list(map(str, pipeline.schema.types))[::2] == ["int64", "double"]
+        assert pipeline.filter(od.col("k") > 1).run(data).table["k"].to_pylist() == [2]
+    assert od.Pipeline(pa.record_batch(columns)).schema.names == ["k", "s", "x"]
+    reader = pa.table(columns).to_reader()
+    pipeline = od.Pipeline(reader)  # nothing of it is read
+    assert pipeline.run(reader).table.num_rows == 2
+    gaps = pandas.DataFrame(columns)[1:].set_index("s")
+    assert od.Pipeline(gaps).run(gaps).table.to_pydict()["k"] == [2]
+
+
+def test_pipe_puts_a_function_into_the_chain():
+    def above(pipeline, least, *, column):
+        return pipeline.filter(od.col(column) > least)
+
+    def totals(keyed):
+        return keyed.scan(total=od.sum("x"))
+
+    rows = pa.table({"k": [1, 1, 2], "x": [1, 5, 7]})
+    made = od.Pipeline(rows).pipe(above, 2, column="x").key_by("k").pipe(totals)
+    assert made.run(rows).table["total"].to_pylist() == [5, 7]
+    assert run_serial(made, rows).table["total"].to_pylist() == [5, 7]
+    with pytest.raises(od.PlanError, match="pipe takes a function of the pipeline, got 7"):
+        made.pipe(7)
 
 
 def test_schemas_of_other_libraries():

@@ -233,7 +233,9 @@ def test_declared_state_starts_as_zero_and_is_checked():
         seen.append([getattr(state, name) for name in kinds])
         setattr(state, row.field, 300 if row.field == "i" else None)
 
-    for field, words in [("i", "out of range"), ("f", "can't be None"), ("z", "no field 'z'")]:
+    back = r"its zero, datetime.datetime(1970, 1, 1, 0, 0), takes a timer back"
+    wrong = [("i", "out of range"), ("f", "can't be None; use a flag"), ("t", back), ("z", "no field 'z'")]
+    for field, words in wrong:
         data = table(field=[field])
         failed = serial(lambda p: p.process(step, state=kinds, schema={"a": int}), data)
         assert words in str(failed.error)
