@@ -304,7 +304,16 @@ class ProcessReference(Keyed, FunctionReference):
 
     A timer fires at the first mark at or after its time, by (time, key); its field is zero then. It must be
     set behind its tuple's time, or behind the mark.
+
+    Attributes
+    ----------
+    timers : dict of SortKey to int
+        Times of the timers that are set: a mark asks no other key.
     """
+
+    def __init__(self, operator: Any) -> None:
+        super().__init__(operator)
+        self.timers: dict[SortKey, int] = {}
 
     def process(self, row: Row) -> list[Row]:
         for left in range(self.operator.retries, -1, -1):
@@ -349,6 +358,7 @@ class ProcessReference(Keyed, FunctionReference):
         """Call on_timer for a key."""
         field = self.operator.state.field(self.operator.timer)
         setattr(self.states[key], field.name, zero_of(field.type))
+        del self.timers[key]
         rows: list[Row] = []
 
         def run(state: Any) -> Any:
@@ -364,8 +374,7 @@ class ProcessReference(Keyed, FunctionReference):
     def on_time(self, time: int) -> list[Step]:
         if not self.compiled and self.operator.timer is not None:
             mark = time // self.operator.period * self.operator.period
-            times = ((self.due(state), key) for key, state in self.states.items())
-            due = sorted((at, key) for at, key in times if at and at <= mark)
+            due = sorted((at, key) for key, at in self.timers.items() if at <= mark)
             return [partial(self.fire, key, at, mark) for at, key in due]
         function = self.operator.on_time
         if function is None:
@@ -403,6 +412,10 @@ class ProcessReference(Keyed, FunctionReference):
                 self.states[key] = before
             raise
         self.states[key] = state
+        if due := self.due(state):
+            self.timers[key] = due
+        else:
+            self.timers.pop(key, None)
 
     def new_state(self) -> Any:
         declared = self.operator.state

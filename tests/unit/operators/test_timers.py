@@ -11,6 +11,7 @@ from state_runs import Segment, same_states
 from unit.operators.test_window import SCHEMA, both, per_key, rows
 
 import ordstream as od
+from ordstream.operators.process import ProcessReference
 from ordstream.testing import run_serial
 
 OUT = {"k": pa.string(), "at": pa.int64(), "n": pa.int64()}
@@ -196,3 +197,14 @@ def test_a_timer_that_fails_and_is_skipped_leaves_the_state_as_it_was():
     data = rows((0, "a", 5), (9, "z", 0), (10, "a", 5), (20, "z", 0))
     found, _ = both(timed(on_timer=spoils, on_error="skip"), data)
     assert found == [("a", 15, 102)]
+
+
+def test_a_mark_of_run_serial_asks_only_the_keys_whose_timer_is_set(monkeypatch):
+    asked, due = [], ProcessReference.due
+    monkeypatch.setattr(ProcessReference, "due", lambda self, state: asked.append(0) or due(self, state))
+    data = rows(*((t, f"k{t:03}", 0 if t % 5 else 7) for t in range(300)))
+    pipeline = timed()
+    found = run_serial(pipeline, data)
+    assert len(asked) < 10 * len(data)  # not keys times marks
+    assert found.table.equals(pipeline.run(data).table)
+    assert len(found.table) == 59
