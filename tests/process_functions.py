@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -109,3 +110,47 @@ def build(*steps):
         .count("m")
         .top_k(40, by="m")
     )
+
+
+def starts_processes(row):
+    """Row(user, item, n)"""
+    if row.n == 700:
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            return (row.user, row.item, pool.map(abs, [-row.n])[0])
+    return (row.user, row.item, row.n)
+
+
+def leaves_a_process(row):
+    """Row(user, item, n)"""
+    if row.n == 700:
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        child.start()
+        Path(os.environ["ORDSTREAM_TEST_BEAT"]).write_text(str(child.pid))
+    return (row.user, row.item, row.n)
+
+
+def forks_and_comes_back(row):
+    """Row(user, item, n)"""
+    if row.n == 700:
+        child = os.fork()
+        if not child:
+            return (row.user, row.item, -1)
+        os.waitpid(child, 0)
+    if row.n == 900:
+        child = os.fork()
+        if not child:
+            raise ValueError("of a child")
+        os.waitpid(child, 0)
+    return (row.user, row.item, row.n)
+
+
+def forks_and_dies(row):
+    """Row(user, item, n)"""
+    if row.n == 700:
+        child = os.fork()
+        if not child:
+            time.sleep(600)
+            os._exit(0)
+        Path(os.environ["ORDSTREAM_TEST_BEAT"]).write_text(str(child))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return (row.user, row.item, row.n)

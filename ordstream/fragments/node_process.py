@@ -41,8 +41,12 @@ def serve(sock: socket.socket, process: int, others: int) -> None:
     # Ctrl-C reaches the whole group; the caller ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_caller()
+    # a function may start processes of its own; the caller ends this one all the same when it ends
+    multiprocessing.current_process().daemon = False
     arrow_memory.use_for_all()
     host = _Host(sock, process, others)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=host.forked)
     importlib.import_module("ordstream.node.polled_stream")  # the core, while the caller gets ready
     by_value.library()
     gc.collect()
@@ -72,6 +76,12 @@ class _Host:
         # State that a run goes on from comes in front of the run itself.
         self._states: list[tuple[int, int, Any]] = []
         self._early: list[tuple[int, int, int, int, Any]] = []  # frames of a run that did not begin here
+        self._is_fork = self._has_children = False
+
+    def forked(self) -> None:
+        """This is a process that a user's function forked."""
+        self._is_fork = True
+        self._mesh.abandon()
 
     def loop(self) -> None:
         """Let the nodes take turns until the caller is gone."""
@@ -82,8 +92,15 @@ class _Host:
                     progressed |= node.step()
                     works |= node.works
             except BaseException as error:  # whatever a user's function raised: the caller raises it
+                if self._is_fork:
+                    _end_fork(error)
                 self._tell(error)
                 self._leave()
+            if self._is_fork:
+                _end_fork(None)
+            if not self._has_children and multiprocessing.active_children():
+                self._has_children = True
+                signal.signal(signal.SIGTERM, _end_with_children)
             for k, node in enumerate(self._nodes):
                 for body in node.feedback():
                     self._mesh.post(CALLER, NOTE, node.fragment, self._run, [body])
@@ -198,6 +215,34 @@ class _Host:
     def _lost(self, process: int) -> None:
         if process == CALLER:
             raise _CallerGone  # another one: the caller sees it too, and ends the run
+
+
+def _end_fork(error: BaseException | None) -> None:
+    """End a process that a user's function forked, and that came back from it: the node's rows are those of
+    its parent alone.
+    """
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    else:
+        code = 1
+        print(
+            f"ordstream: process {os.getpid()} was forked by a function of the pipeline and came back from "
+            f"it{'' if error is None else f' ({told(error)})'}: it ends here; let it end in the function, "
+            "by os._exit(0)",
+            file=sys.stderr,
+        )
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code)
+
+
+def _end_with_children(number: int, frame: Any) -> None:
+    """The caller ends this process: so do those that functions started, which would never hear of it."""
+    for child in multiprocessing.active_children():
+        child.terminate()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _loaded(data: Any) -> Any:

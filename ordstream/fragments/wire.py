@@ -256,6 +256,14 @@ class Mesh:
             peer.sock.close()
             self._lost(process)
 
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's sockets, so that their other ends hear of the parent's
+        end, whatever becomes of the child. Nothing of the mesh can be used any more.
+        """
+        for peer in self._peers.values():
+            peer.sock.close()  # not unregistered: parent and child share what the selector has in the kernel
+        self._peers.clear()
+
     def close(self) -> None:
         """Close all sockets. Idempotent."""
         for peer in self._peers.values():
