@@ -474,8 +474,11 @@ def controllers_of(balance: Any, fragments: tuple[Fragment, ...], processes: int
     PlanError
         `balance` is no policy, or as `movable`.
     """
-    if isinstance(balance, Mapping):  # of a test, or of somebody who decides himself
-        return dict(balance)
+    if isinstance(balance, Mapping) and all(isinstance(one, Controller) for one in balance.values()):
+        return dict(balance)  # of a test, or of somebody who decides himself
     if not isinstance(balance, Mixed):
-        raise PlanError(f"balance must be a policy, od.Mixed(theta=0.08, table=3000); got {balance!r:.200}")
+        raise PlanError(
+            "balance must be one policy for all operators, od.Mixed(theta=0.08, table=3000); got "
+            f"{balance!r:.200}"
+        )
     return {k: Controller(balance, processes, NAMED) for k in movable(fragments, processes)}

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ordstream.errors import NodeLost, PlanError
+from ordstream.errors import NodeLost, PlanError, told
 from ordstream.fragments import fragmenting
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import OPTIONS
@@ -240,16 +240,29 @@ def dumps(work: Any) -> bytes:
         A function of the pipeline can't be sent to another process.
     """
     library = by_value.library()
-    if library is not None:
-        return bytes(library.dumps(work))
     try:
-        return pickle.dumps(work)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise PlanError(
-            f"the pipeline can't be sent to another process: {error}; define its functions at the top of a "
-            "module, "
-            "or install cloudpickle"
-        ) from error
+        return bytes((library or pickle).dumps(work))
+    except Exception as error:  # also what a __getstate__ or __reduce__ of the user's raises
+        owner, cause = _unsendable(library or pickle, work) or ("the pipeline", error)
+        if library is None:
+            advice = "define its functions at the top of a module, or install cloudpickle"
+        else:
+            advice = (
+                "its function refers to something that belongs to this process, such as a lock, a "
+                "connection or an open file: have the function make it, at its first call"
+            )
+        raise PlanError(f"{owner} can't be sent to another process: {told(cause)}; {advice}") from error
+
+
+def _unsendable(library: Any, work: Any) -> tuple[str, Exception] | None:
+    """The first operator that alone can't be pickled, and why."""
+    for fragment in getattr(work, "fragments", ()):
+        for operator in fragment.operators:
+            try:
+                library.dumps(operator)
+            except Exception as error:
+                return f"operator {operator.name!r}", error
+    return None
 
 
 def prepare(

@@ -45,6 +45,7 @@ from ordstream.node.settings import Settings, make_settings
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.steps import Steps
+from ordstream.node.unmoved import Unmoved
 from ordstream.node.worker_threads import WorkerThreads, asker, start
 from ordstream.plan.clock import clock_columns, clock_of
 from ordstream.plan.final import final
@@ -55,8 +56,7 @@ from ordstream.plan.rewrites import OF_NEIGHBOURS
 from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.snapshot import Snapshot
 
-# Default cap on what is in flight.
-MAX_BYTES = 512 << 20
+MAX_BYTES = 512 << 20  # default cap on what is in flight
 # Longest wait of the reading thread: bounds how late it sees Ctrl-C.
 READ_WAIT_S = 0.05
 # How long close() waits for another thread that is reading.
@@ -90,7 +90,7 @@ def stream(pipeline: Any, data: Any, **options: Unpack[StreamOptions]) -> Stream
     return Stream(pipeline, data, make_settings(options))
 
 
-class Stream(Reader):
+class Stream(Unmoved, Reader):
     """A run in progress: an iterator of record batches, a context manager, and an Arrow stream.
 
     `pa.table(stream)`, `pl.DataFrame(stream)` and DuckDB's ``from stream`` read it, batch by batch, as far

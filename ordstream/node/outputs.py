@@ -103,6 +103,15 @@ class OutputStream:
         return self._through if self._waiting else self._stream.emitted_through
 
     @property
+    def moves(self) -> Sequence[Any]:
+        """As `Stream.moves`."""
+        return self._stream.moves
+
+    def cancel_move(self) -> bool:
+        """As `Stream.cancel_move`."""
+        return self._stream.cancel_move()
+
+    @property
     def report(self) -> Report:
         """As `Stream.report`."""
         return self._stream.report

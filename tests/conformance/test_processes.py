@@ -341,6 +341,40 @@ def test_wrong_numbers_and_functions_that_cannot_travel_are_named(monkeypatch):
         build(lambda p: p.map(lambda row: tuple(row), schema=SOURCE)).run(rows(3), processes=2)
 
 
+def test_an_operator_whose_function_belongs_to_this_process_is_named():
+    """With a library that pickles by value, too: it raised its own TypeError, which named nothing."""
+    lock = threading.Lock()
+
+    def locked(row):
+        with lock:
+            return (row.user, row.item, row.n)
+
+    pipeline = build(lambda p: p.map(tuple, schema=SOURCE).map(locked, schema=SOURCE, name="locked"))
+    with pytest.raises(
+        od.PlanError,
+        match=r"operator 'locked' can't be sent to another process: TypeError: cannot pickle '_thread.lock' "
+        r"object; its function refers to something that belongs to this process",
+    ):
+        pipeline.stream(rows(3), processes=2)
+
+
+def test_a_stream_in_one_node_has_moves_too():
+    """`balance=` with processes=1, "auto" on one processor, or a graph that is not cut."""
+    counted = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count())
+    for options in ({}, {"outputs": {"counted": counted}}):
+        for processes_given in (1, 2):
+            with counted.stream(rows(3), processes=processes_given, balance=od.Mixed(), **options) as stream:
+                assert sum(1 for _ in stream)
+                assert list(stream.moves) == []
+                assert not stream.cancel_move()
+
+
+def test_a_policy_per_operator_is_refused():
+    counted = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count())
+    with pytest.raises(od.PlanError, match="balance must be one policy for all operators"):
+        counted.stream(rows(3), processes=2, balance={"scan_1": od.Mixed()})
+
+
 def test_functions_without_a_name_travel_by_value(two):
     more = 7
     pipeline = build(lambda p: p.map(lambda row: (row.user, row.item, row.n + more), schema=SOURCE))
