@@ -78,9 +78,20 @@ class Processes:
         This process's sockets.
     run : int
         Number of the present run.
+
+    Raises
+    ------
+    PlanError
+        This process may start none.
     """
 
     def __init__(self, n: int) -> None:
+        if multiprocessing.current_process().daemon:
+            raise PlanError(
+                f"processes={n} can't run in a worker of multiprocessing.Pool, or another daemonic process: "
+                "such a process may start none; use concurrent.futures.ProcessPoolExecutor, or run without "
+                "processes="
+            )
         context = multiprocessing.get_context("spawn")
         self.run = 0
         self._handler: Handler | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -367,6 +368,13 @@ def test_a_stream_in_one_node_has_moves_too():
                 assert sum(1 for _ in stream)
                 assert list(stream.moves) == []
                 assert not stream.cancel_move()
+
+
+def test_a_worker_of_a_pool_says_that_it_may_start_no_process(monkeypatch):
+    """It was multiprocessing's AssertionError, which named nothing that the user wrote."""
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with pytest.raises(od.PlanError, match=r"processes=2 can't run in a worker of multiprocessing\.Pool"):
+        build().run(rows(3), processes=2)
 
 
 def test_a_policy_per_operator_is_refused():
