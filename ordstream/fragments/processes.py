@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import multiprocessing
+import os
 import pickle
 import signal
 import socket
@@ -120,6 +121,7 @@ class Processes:
             raise
         for k, sock in enumerate(sockets):
             self.mesh.add(k, sock)
+        _started.add(self)
 
     def _introduce(self, sockets: list[socket.socket], one: int, other: int) -> None:
         """Give two processes a socket to each other."""
@@ -220,6 +222,20 @@ class Processes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+#: Those of this process, for a fork of it.
+_started: weakref.WeakSet[Processes] = weakref.WeakSet()
+
+
+def _abandon_after_fork() -> None:
+    """A child has the sockets no more: nodes hear of this process's end though the child lives on."""
+    for one in list(_started):
+        one.mesh.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_after_fork)
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:

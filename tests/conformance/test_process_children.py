@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +24,7 @@ import ordstream as od
 from ordstream.reference.run_serial import run_serial
 
 SMALL = rows(2_000)
+FOLDER = str(Path(od.__file__).parents[1])
 
 
 def runs(process):
@@ -68,6 +71,41 @@ def test_a_forked_process_that_comes_back_ends_and_says_so(capfd):
     assert spread(forks_and_comes_back).equals(run_serial(kept, SMALL).table)
     told = capfd.readouterr().err
     assert told.count("was forked by a function of the pipeline and came back from it") >= 2
+
+
+FORKED = """
+import os, signal, sys, time
+sys.path.insert(0, sys.argv[1])
+from process_functions import *
+
+if __name__ == "__main__":
+    stream = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).stream(
+        (one for k in range(9) for one in rows(9).to_batches()), processes=2
+    )
+    next(stream)
+    child = os.fork()
+    if not child:
+        time.sleep(600)
+        os._exit(0)
+    Path(sys.argv[2]).write_text(" ".join(map(str, [child, *(one.pid for one in stream._pool._processes)])))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nodes_of_a_killed_caller_end_beside_its_child(tmp_path, child):
+    """The child kept the pipe and the sockets by which nodes hear of the caller's end."""
+    script = tmp_path / "script.py"
+    script.write_text(FORKED)
+    told = tmp_path / "told"  # a file: multiprocessing's tracker keeps a pipe open while the child lives
+    command = [sys.executable, str(script), str(Path(__file__).parents[1]), str(told)]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": FOLDER}, timeout=120, check=False)
+    forked, *nodes = told.read_text().split()
+    child.write_text(forked)
+    until = time.monotonic() + 60
+    while any(map(runs, nodes)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(runs, nodes))
+    assert runs(forked)
 
 
 def test_a_node_that_is_killed_is_seen_beside_a_child_of_its_function(child):
