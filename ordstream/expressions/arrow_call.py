@@ -224,8 +224,10 @@ class ArrowCall:
         return zones.instants(values, **dict(self.options)) if self.options else zones.readings(values)
 
     def _truncated(self, values: pa.Array, known: bool) -> pa.Array:
-        """In a zone. Arrow refuses intervals that begin at a reading which is there twice, or never."""
-        if known:
+        """In a zone. Arrow refuses intervals that begin at a reading which is there twice or never; of weeks
+        it gives another instant, without a word.
+        """
+        if known and dict(self.options)["unit"] != "week":
             with contextlib.suppress(pa.ArrowInvalid):
                 return self._floor(values)
         return zones.truncated(values, self._floor)

@@ -60,6 +60,20 @@ def test_a_day_whose_midnight_is_skipped_begins_at_the_change():
     assert list(map(str, found)) == ["2018-11-03 00:00:00-03:00"] + ["2018-11-04 01:00:00-02:00"] * 3
 
 
+@pytest.mark.parametrize(
+    ("zone", "monday", "begin"),
+    [
+        ("Asia/Tehran", "2021-03-22", "01:00:00+04:30"),  # whose midnight is skipped
+        ("America/Sao_Paulo", "1997-10-06", "01:00:00-02:00"),
+        ("Europe/Rome", "1943-10-04", "00:00:00+02:00"),  # clocks go back at 03:00
+    ],
+)
+def test_a_week_that_begins_on_the_day_of_a_change(zone, monday, begin):
+    column = instants(zone, f"{monday}T12:00", 24 * 60, 6)
+    found = answers(column, y=X.dt.truncate("1w"))["y"]
+    assert list(map(str, found)) == [f"{monday} {begin}"] * 6
+
+
 ZONES = ("Europe/Rome", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "Asia/Gaza")
 
 
