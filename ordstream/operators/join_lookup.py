@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.ground.packed_types import as_plain, carried, is_packed, plain
+from ordstream.ground.packed_types import as_plain, carried, decoded, is_packed, plain
 from ordstream.ground.types import (
     column_index,
     is_binary,
@@ -181,17 +181,15 @@ def plain_column(table: pa.Table, index: int, where: str) -> pa.Array:
         A type that a pipeline does not carry.
     """
     column, name = table.column(index), table.schema.field(index).name
-    if pat.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     type_ = column.type
-    if is_packed(carried(type_)) or pat.is_run_end_encoded(type_) or pat.is_list_view(type_):
-        column = pa.chunked_array([as_plain(chunk) for chunk in column.chunks], plain(type_))
-    if pat.is_string_view(type_) or (is_string(type_) and column.nbytes > OFFSETS_END):
+    arrays = [readable(chunk) for chunk in column.chunks]
+    column = pa.chunked_array(arrays, arrays[0].type if arrays else plain(type_))
+    if is_string(column.type) and column.nbytes > OFFSETS_END:
         column = column.cast(pa.large_string())
-    elif is_binary(type_) and column.nbytes > OFFSETS_END:
+    elif is_binary(column.type) and column.nbytes > OFFSETS_END:
         column = column.cast(pa.large_binary())
-    elif is_list(type_) and column.nbytes > OFFSETS_END:
-        column = column.cast(pa.large_list(type_.value_type))
+    elif is_list(column.type) and column.nbytes > OFFSETS_END:
+        column = column.cast(pa.large_list(column.type.value_type))
     try:
         physical_type(column.type, name)
     except SchemaError as error:
@@ -200,6 +198,17 @@ def plain_column(table: pa.Table, index: int, where: str) -> pa.Array:
             f"table.drop_columns([{name!r}])"
         ) from error
     return column.combine_chunks()
+
+
+def readable(array: pa.Array) -> pa.Array:
+    """An array in a layout that the core reads; all its chunks may need offsets of 64 bits."""
+    type_ = array.type
+    if pat.is_dictionary(type_) or pat.is_run_end_encoded(type_):
+        return readable(decoded(array))
+    if pat.is_string_view(type_) or pat.is_binary_view(type_):
+        return array.cast(pa.large_string() if pat.is_string_view(type_) else pa.large_binary())
+    wanted = carried(type_)
+    return as_plain(array) if is_packed(wanted) or not wanted.equals(type_) else array
 
 
 def key_as(array: pa.Array, left: pa.Field, name: str, where: str) -> pa.Array:

@@ -165,6 +165,55 @@ def test_any_arrow_table(kind):
     assert pickle.loads(pickle.dumps(made)).run(SALES).table.equals(made.run(SALES).table)
 
 
+def encoded(values: pa.Array) -> pa.Array:
+    """As a dictionary, which may hold what `dictionary_encode` doesn't take."""
+    return pa.DictionaryArray.from_arrays(pa.array([2, 0, None, 1], pa.uint8()).take([1, 3, 0]), values)
+
+
+INTS, TEXTS = pa.array([[1], [2, 2], []], pa.list_(pa.int64())), pa.array(["a", "bb", "é" * 9])
+RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int16()), TEXTS.cast(pa.string_view())[:2])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        TEXTS.cast(pa.binary()).cast(pa.binary_view()),
+        encoded(TEXTS.cast(pa.string_view())),  # Polars has categories and enums so
+        encoded(TEXTS.cast(pa.binary()).cast(pa.binary_view())),
+        encoded(INTS),
+        encoded(pa.array([{"n": 1}, {"n": None}, None])),
+        RUNS,
+        pa.array(INTS.to_pylist(), pa.large_list_view(pa.int64())),
+        pa.ListArray.from_arrays([0, 2, 2, 3], encoded(pa.array([4, 5, 6]))),
+        pa.LargeListArray.from_arrays([0, 0, 2, 3], encoded(TEXTS)),
+    ],
+    ids=lambda column: str(column.type),
+)
+@pytest.mark.parametrize("chunks", ["none", "one", "two"])
+def test_a_column_in_any_layout(column, chunks):
+    table = pa.table({"i": [0, 1, 2], "x": column})
+    if chunks == "two":
+        table = pa.concat_tables([table.slice(2), table.slice(0, 2)])
+    if chunks == "none":
+        table = pa.Table.from_batches([], schema=table.schema)
+    rows = pa.table({"i": [2, 0, 1, 7]})
+    joined = od.Pipeline(rows.schema).join_lookup(table, on="i", how="left")
+    known = dict(zip(table["i"].to_pylist(), table["x"].to_pylist(), strict=True))
+    for result in (joined.run(rows), run_serial(joined, rows)):
+        assert result.table["x"].to_pylist() == [known.get(i) for i in (2, 0, 1, 7)]
+
+
+def test_a_key_in_a_layout_of_polars():
+    table = pl.DataFrame(
+        {"c": ["a", "b"], "b": [b"x", b"y"], "n": [1, 2]},
+        schema={"c": pl.Categorical, "b": pl.Binary, "n": pl.Int8},
+    )
+    rows = pa.table({"c": ["b", "a", "b"], "b": [b"y", b"x", b"x"]})
+    joined = od.Pipeline(rows.schema).join_lookup(table, on=["c", "b"], how="left")
+    assert joined.run(rows).table["n"].to_pylist() == [2, 1, None]
+    assert run_serial(joined, rows).table["n"].to_pylist() == [2, 1, None]
+
+
 def test_a_slice_of_a_table_travels_without_the_rest():
     long = pa.table({"item": np.arange(200_000), "name": np.arange(200_000).astype(str)})
     made = sales().join_lookup(long.slice(7, 3), "item")
