@@ -556,8 +556,10 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
     given = array if isinstance(array, pa.Array) else pa.array(array)
     if is_packed(type_) and plain(given.type).equals(type_):
         return as_plain(given)
-    if pat.is_dictionary(given.type):
+    if pat.is_dictionary(given.type) or pat.is_run_end_encoded(given.type):
         given = decoded(given)
+    if pat.is_list_view(given.type) or pat.is_large_list_view(given.type):
+        given = as_plain(given)
     if given.type == type_ or pat.is_null(given.type):
         return given.cast(type_)
     same_kind = (

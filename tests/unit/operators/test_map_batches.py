@@ -203,3 +203,27 @@ def test_a_time_of_day_is_no_date():
     pipeline = od.Pipeline(data.schema).map_batches(lambda _: {"x": late}, schema=schema)
     with pytest.raises(od.OperatorError, match="a time of day among its dates"):
         pipeline.run(data, workers=0)
+
+
+RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([7, None]))
+
+
+@pytest.mark.parametrize(
+    ("given", "type_"),
+    [
+        (RUNS, pa.int64()),
+        (pa.array([[1], [], None], pa.list_view(pa.int64())), pa.list_(pa.int64())),
+        (pa.array([[1], [], None], pa.large_list_view(pa.int64())), pa.list_(pa.int64())),
+        (pa.array(["a", "b", None], pa.string_view()).dictionary_encode(), pa.string()),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+def test_an_array_in_any_layout_is_its_values(given, type_):
+    def shown(batch: pa.RecordBatch) -> pa.RecordBatch:
+        part = given.slice(batch["x"][0].as_py(), len(batch))
+        return pa.RecordBatch.from_arrays([part], ["y"])
+
+    rows = pa.table({"x": [0, 1, 2]})
+    p = od.Pipeline(rows.schema).map_batches(shown, schema=pa.schema({"y": type_}), format="arrow")
+    for result in (run_serial(p, rows), p.run(rows), p.run(rows, chunk_rows=2), p.run(rows, workers=0)):
+        assert result.table["y"].to_pylist() == given.to_pylist()
