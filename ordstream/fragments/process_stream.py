@@ -400,7 +400,7 @@ class ProcessStream(Reader):
             self._pool.close()
         elif self._pool is not None:
             self._pool.leave()
-        self._closed = True
+        self._closed, self._data = True, None
 
     @property
     def report(self) -> Report:

@@ -216,7 +216,7 @@ class SourceBlocks:
         return few or self._put - self._got < BLOCK_BYTES or self._stopping
 
     def stop(self) -> None:
-        """Ask for no more; wait shortly for the thread."""
+        """Ask for no more; wait shortly for the thread. A generator that nobody else has ends now."""
         from ordstream.node.worker_threads import join
 
         self.over = self._stopping = True
@@ -224,6 +224,7 @@ class SourceBlocks:
         thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             join(thread, BLOCKED_SOURCE_S)
+        self._batches = iter(())
 
 
 def _source_error(error: Exception, rows: int) -> BaseException:

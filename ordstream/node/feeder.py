@@ -83,6 +83,12 @@ class Feeder:
         if self._thread is not None and self._thread is not threading.current_thread():
             join(self._thread, BLOCKED_SOURCE_S)
 
+    def let_go(self) -> None:
+        """Of the source, behind the end of the run: a generator that nobody else has ends now, with what its
+        `finally` and `with` do, and not when the stream is forgotten.
+        """
+        self._batches = iter(())
+
     def wants_batch(self, ahead: int = FEED_AHEAD) -> bool:
         """Whether the core should get another batch now: little waits in it (fewer than `ahead` batches and
         marks, or few rows), and the cap on what is in flight leaves room.

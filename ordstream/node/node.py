@@ -500,8 +500,7 @@ class Stream(Unmoved, Reader):
         if os.getpid() == self._pid:
             self._workers.join()
             self._feeder.stop()
-        # Another thread may be reading: it has been cancelled, and must have left the core before the core
-        # goes.
+        # Another thread may be reading: it has been cancelled, and must leave the core before the core goes.
         if not self._reading.acquire(timeout=CLOSE_WAIT_S):
             return  # it is stuck in its own source; the core stays
         try:
@@ -540,6 +539,7 @@ class Stream(Unmoved, Reader):
         self._shed, shedding = outcome(self._made.sheds, self._settings.shed_partition)
         self._report = self._make_report((statistics, samples), self._seconds, through, leaked, shedding)
         _open_streams.discard(self)
+        self._feeder.let_go()
         if self._settings.debug and leaked:
             raise RuntimeError(f"{leaked} chunks were not given back to the pool")
 

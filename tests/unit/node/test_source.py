@@ -239,3 +239,32 @@ def test_rows_of_one_width_are_cut_by_bytes():
     found = list(source.batches(table, schema, most=1 << 20))
     assert [batch.num_rows for batch in found] == [30_000, 30_000]
     assert pa.Table.from_batches(found).equals(table)
+
+
+def endless(ended: list[str], name: str):
+    """A source that says when it ends, such as one that reads from a connection."""
+    try:
+        for k in range(10**9):
+            yield pa.record_batch({"k": [k] * 7})
+    finally:
+        ended.append(name)
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"processes": 2}], ids=str)
+@pytest.mark.parametrize("how", ["closed", "failed"])
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]], ids=["one source", "two"])
+def test_a_generator_ends_with_its_stream(options, how, names):
+    """Not when the stream is forgotten: what it has open in `with` is closed, its `finally` done."""
+    ended: list[str] = []
+    sources = [od.Pipeline({"k": int}, source=name) for name in names]
+    both = od.union(*sources) if len(names) > 1 else sources[0]
+    pipeline = both.assert_that(od.col("k") < 3).key_by("k").count()
+    more = {"merge_by": "k"} if len(names) > 1 else {}
+    with pipeline.stream({name: endless(ended, name) for name in names}, **options, **more) as out:
+        if how == "closed":
+            next(out)
+        else:
+            with pytest.raises(od.OperatorError, match="k < 3"):
+                list(out)
+    assert sorted(ended) == names
+    assert out.report.rows_out <= 21 * len(names)
