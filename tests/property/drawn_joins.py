@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 from hypothesis import strategies as st
 from property.drawn_expressions import Expressions, named
@@ -57,8 +58,24 @@ def table_for(schema: pa.Schema, key: list[str], seed: int, rows: int) -> pa.Tab
         pool = [[], [1], [2, 3]] if is_list(type_) else small_values(type_)
         some = chance.sample(pool, min(len(pool), chance.choice((1, 3, 9)))) if name in key else pool
         values = [None if chance.random() < 0.1 else chance.choice(some) for _ in range(rows)]
-        arrays.append(from_storage(values, type_))
+        arrays.append(in_some_layout(from_storage(values, type_), chance))
     return pa.Table.from_arrays(arrays, names=list(columns))
+
+
+def in_some_layout(array: pa.Array, chance: random.Random) -> pa.Array:
+    """The same values as other libraries have them: views (Polars), dictionaries, runs."""
+    type_ = array.type
+    if is_string(type_) or is_binary(type_):
+        view = pa.string_view() if is_string(type_) else pa.binary_view()
+        coded = array.dictionary_encode()
+        of_views = pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary.cast(view))
+        return chance.choice((array, array.cast(view), coded, of_views))
+    if pat.is_list(type_):
+        view = chance.choice((pa.list_view, pa.large_list_view))(type_.value_field)
+        return chance.choice((array, pa.array(array.to_pylist(), view)))
+    if pat.is_integer(type_):
+        return chance.choice((array, array, array.dictionary_encode(), pc.run_end_encode(array)))
+    return array
 
 
 #: Least and most of the right time less the left one.
