@@ -25,6 +25,7 @@ from ordstream.node.merge_log import MergeLog, choices
 from ordstream.node.positions import Positions
 from ordstream.node.reading import Reading
 from ordstream.plan.outputs import Output
+from ordstream.plan.sources import data_of_each
 
 
 @dataclass
@@ -139,19 +140,9 @@ class MergedSources:
         log: Any = None,
     ) -> None:
         names = [way.name for way in ways]
-        given: Any = data
-        if not isinstance(given, Mapping) or set(given) != set(names):
-            got = (
-                f"sources {', '.join(map(repr, given))}"
-                if isinstance(given, Mapping)
-                else type(given).__name__
-            )
-            raise PlanError(
-                f"the pipeline has the sources {', '.join(map(repr, names))}: run it on a mapping of each "
-                f"to its data; got {got}"
-            )
+        self._data = data_of_each(names, data)
         self.live = any(source.is_live(one) for one in data.values())
-        self._data, self._merge_by = dict(data), merge_by
+        self._merge_by = merge_by
         self._ways = {
             name: (number, way) for number, (name, way) in enumerate(zip(names, ways, strict=True))
         }

@@ -12,7 +12,7 @@ from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import check_known, whole
 from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.plan import Plan
-from ordstream.plan.sources import wide_source, with_one_source
+from ordstream.plan.sources import data_of_the_one, wide_source, with_one_source
 
 if TYPE_CHECKING:
     from ordstream.node.node import Stream
@@ -207,13 +207,7 @@ def fed(
         for name, option in (("merge_by", merge_by), ("idle", idle), ("merge_log", merge_log)):
             if option is not None:
                 raise PlanError(f"{name} is for a pipeline of several sources; this one has one")
-        if plan.name is not None and isinstance(data, Mapping):
-            if set(data) != {plan.name}:
-                raise PlanError(
-                    f"the pipeline has the source {plan.name!r}; got {', '.join(map(repr, data)) or 'none'}"
-                )
-            return plan, data[plan.name]
-        return plan, data
+        return plan, data_of_the_one(plan.name, data)
     if merge_by is None:
         names = ", ".join(repr(source.name) for source in plan.sources)
         raise PlanError(f"the pipeline has the sources {names}: say which column merges them, merge_by='ts'")

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -94,3 +96,35 @@ def _by_clock(plan: Plan, position: int, clock: int | None, merge_by: str | None
     at = wanted[0]
     same = isinstance(at, int) and plan.sources[port].schema.names[at] == merge_by
     return operator.with_clock(clock if same else None)
+
+
+def data_of_each(names: Sequence[str | None], data: Any) -> dict[str, Any]:
+    """What a pipeline of several sources is run on, by source.
+
+    Raises
+    ------
+    PlanError
+        It is no mapping of these names.
+    """
+    if isinstance(data, Mapping) and set(data) == set(names):
+        return dict(data)
+    got = f"sources {', '.join(map(repr, data))}" if isinstance(data, Mapping) else type(data).__name__
+    raise PlanError(
+        f"the pipeline has the sources {', '.join(map(repr, names))}: run it on a mapping of each to its "
+        f"data; got {got}"
+    )
+
+
+def data_of_the_one(name: str | None, data: Any) -> Any:
+    """What a pipeline of one source is run on: data, or a mapping of the source's name to them.
+
+    Raises
+    ------
+    PlanError
+        A mapping of other names.
+    """
+    if name is None or not isinstance(data, Mapping):
+        return data
+    if set(data) != {name}:
+        raise PlanError(f"the pipeline has the source {name!r}; got {', '.join(map(repr, data)) or 'none'}")
+    return data[name]

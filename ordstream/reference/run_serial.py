@@ -32,7 +32,7 @@ from ordstream.plan.clock import SOURCE_MARKS, clock_needed_by, clock_of, in_run
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import Output, with_outputs
 from ordstream.plan.physical import physical
-from ordstream.plan.sources import wide_source, with_one_source
+from ordstream.plan.sources import data_of_each, data_of_the_one, wide_source, with_one_source
 from ordstream.reference.base import Mark, Row, SerialOperator
 from ordstream.reference.serial_graph import SerialGraph
 
@@ -195,9 +195,9 @@ def run_serial(
         written, named = with_outputs({name: one.plan for name, one in outputs.items()})
     plan = laid_out(with_one_source(written, merge_by))
     physical(plan, workers=0)
-    rows = (
-        _merged(written, data, merge_by, merge_log) if written.sources else _source_rows(plan.source, data)
-    )
+    names = [source.name for source in written.sources]
+    given = data_of_each(names, data) if names else data_of_the_one(written.name, data)
+    rows = _merged(written, given, merge_by, merge_log) if names else _source_rows(plan.source, given)
     if end == "suspend":
         refuse_suspend(plan)
     run = _begun(written, plan, time_punctuation, after)

@@ -205,6 +205,14 @@ def test_the_sources_that_are_given():
         both.run(data)
     with pytest.raises(od.PlanError, match="run it on a mapping of each to its data; got sources 'clicks'"):
         both.run({"clicks": data["clicks"]}, merge_by="ts")
+    for given in ({"clicks": data["clicks"]}, data | {"more": data["clicks"]}):
+        with pytest.raises(od.PlanError, match="run it on a mapping of each to its data; got sources"):
+            run_serial(both, given, merge_by="ts")
+    with pytest.raises(od.PlanError, match="the pipeline has the source 'clicks'; got 'orders'"):
+        run_serial(clicks, {"orders": data["orders"]})
+    assert run_serial(clicks, {"clicks": data["clicks"]}).table.equals(
+        run_serial(clicks, data["clicks"]).table
+    )
     with pytest.raises(od.PlanError, match="got Table"):
         both.run(data["clicks"], merge_by="ts")
     with pytest.raises(od.PlanError, match="source 'orders' has no such column"):
