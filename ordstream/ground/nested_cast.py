@@ -6,6 +6,8 @@ pass as one whose fields have no nulls. Nor does it go to an extension type insi
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
@@ -85,6 +87,11 @@ def nullable_inside(type_: pa.DataType) -> pa.DataType:
     if pat.is_large_list(type_):
         return pa.large_list(_nullable(type_.value_field))
     return pa.list_(_nullable(type_.value_field)) if pat.is_list(type_) else type_
+
+
+def nullable_columns(schema: pa.Schema, but: Collection[str] = ()) -> pa.Schema:
+    """The schema with nulls allowed in every column, at every level; the columns of `but` stay."""
+    return pa.schema([field if field.name in but else _nullable(field) for field in schema])
 
 
 def _nullable(field: pa.Field) -> pa.Field:

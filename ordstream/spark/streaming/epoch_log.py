@@ -20,6 +20,8 @@ import pyarrow as pa
 
 from ordstream._core.state.key_groups import GROUPS, KEY_HASH_VERSION
 from ordstream.errors import CheckpointError, PlanError, told
+from ordstream.ground.nested_cast import nullable_columns
+from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.spark.streaming.epoch_manifest import FOLDERS, STATE, WAITING, EpochManifest
 
@@ -97,7 +99,8 @@ class EpochLog:
         self.query: str = said["query"]
         self.order_by: tuple[str, ...] = tuple(said["order_by"])
         self.time_zone: str | None = said.get("time_zone")
-        self.schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["output"])))
+        written = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["output"])))
+        self.schema = nullable_columns(written, TAG_NAMES)  # an older release wrote what has no nulls
 
     @classmethod
     def begun(
@@ -141,7 +144,7 @@ class EpochLog:
                 f"{', '.join(order_by) or 'its source'}: its serials were given so. Begin anew with another "
                 "checkpoint"
             )
-        if not made.schema.equals(schema):
+        if not made.schema.equals(nullable_columns(schema, TAG_NAMES)):
             raise CheckpointError(
                 f"{path}: this stream's output has the columns {_columns(made.schema)}, and the pipeline's "
                 f"has {_columns(schema)}: begin anew with another checkpoint"

@@ -24,6 +24,7 @@ from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment, used_columns
+from ordstream.ground.nested_cast import nullable_columns
 from ordstream.ground.ordertags import TAG, TAG_NAMES, OrderTag
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.pipeline.runs import whole_graph
@@ -64,8 +65,10 @@ Results = list[dict[str, Any]]
 
 
 def output_schema(pipeline: Pipeline) -> pa.Schema:
-    """Of a stream's output files: in Spark's types, with the tag's two columns."""
-    schema: pa.Schema = to_arrow_schema(spark_schema(pipeline.schema), timezone="UTC")
+    """Of a stream's output files: in Spark's types, with the tag's two columns. All others may be null: the
+    next run may say otherwise of a column, and Spark reads each so.
+    """
+    schema = nullable_columns(to_arrow_schema(spark_schema(pipeline.schema), timezone="UTC"))
     check_in_files(schema, "a stream's output")
     for name in TAG_NAMES:
         schema = schema.append(pa.field(name, pa.int64(), False))

@@ -14,6 +14,7 @@ def columns_of(schema: pa.Schema) -> Columns:
 
 def difference(before: Columns, now: Columns) -> str:
     """What is different between two lists of columns, in words; empty where nothing is."""
+    before, now = _with_nulls(before), _with_nulls(now)
     old: dict[str, str] = {name: type_ for name, type_ in before}
     new: dict[str, str] = {name: type_ for name, type_ in now}
     said = [f"{name!r} is gone" for name in old if name not in new]
@@ -26,3 +27,8 @@ def difference(before: Columns, now: Columns) -> str:
     if not said and before != now:
         said = [f"their order was {', '.join(old)} and is {', '.join(new)}"]
     return ", ".join(said)
+
+
+def _with_nulls(columns: Columns) -> Columns:
+    """An older release wrote down which parts of a type have no nulls."""
+    return [[name, type_.replace(" not null", "")] for name, type_ in columns]

@@ -13,6 +13,7 @@ from ordstream.snapshots.files import Files
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
 from ordstream.spark.streaming.rewind import rewind
+from ordstream.spark.streaming.sinks.same_columns import columns_of, difference
 
 OUTPUT = pa.schema([("n", pa.int64())])
 
@@ -99,6 +100,20 @@ def test_what_is_no_such_stream_is_refused(tmp_path):
         begun(tmp_path / "c", order_by=())
     with pytest.raises(CheckpointError, match="has the columns n int64, and the pipeline's has m int64"):
         begun(tmp_path / "c", schema=pa.schema([("m", pa.int64())]))
+
+
+def test_whether_a_column_has_nulls_may_change(tmp_path):
+    """A frame's columns are often said to have none, and those of a table that is written by hand never."""
+    number, serial = (pa.field(name, pa.int64(), False) for name in ("n", "_serial"))
+    inner = pa.list_(number.with_name("element"))
+    without = pa.schema([number, ("many", inner), serial])
+    having = pa.schema(
+        [("n", pa.int64()), ("many", pa.list_(inner.value_field.with_nullable(True))), serial]
+    )
+    for name, first, then in (("a", without, having), ("b", having, without)):
+        begun(tmp_path / name, schema=first)
+        assert begun(tmp_path / name, schema=then).schema.equals(having)
+    assert not difference(columns_of(without), columns_of(having))
 
 
 def test_a_folder_that_spark_reads_nothing_of_is_refused(tmp_path):
