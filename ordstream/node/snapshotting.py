@@ -166,10 +166,15 @@ def _newest(checkpoint: Checkpoint, through: OrderTag | None) -> Snapshot:
 
 
 def together(parts: Iterable[pa.RecordBatch], rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about so many: what is stored may be one small batch per key group."""
+    """The same rows in batches of about so many: what is stored may be one small batch per key group. Each
+    has rows of one schema: files of one state may be of several runs.
+    """
     held: list[pa.RecordBatch] = []
     count = 0
     for part in parts:
+        if held and not part.schema.equals(held[0].schema):
+            yield pa.concat_batches(held)
+            held, count = [], 0
         held.append(part)
         count += part.num_rows
         if count >= rows:

@@ -65,9 +65,7 @@ def fit(plan: Plan, snapshot: Snapshot) -> dict[str, tuple[StateRows, Adapt]]:
             reasons.append(_lost(name, rows, stateful, snapshot))
             continue
         try:
-            # Every operator has it; what fits is the operator's own business.
-            adapt: Adapt = cast(Any, stateful[name]).adapt_state(rows.identity, rows.schema)
-            fitting[name] = (rows, adapt)
+            fitting[name] = (rows, _adapting(stateful[name], rows))
         except CheckpointError as error:
             reasons.append(str(error))
     if reasons:
@@ -76,6 +74,19 @@ def fit(plan: Plan, snapshot: Snapshot) -> dict[str, tuple[StateRows, Adapt]]:
             + "\n  ".join(reasons)
         )
     return fitting
+
+
+def _adapting(operator: Operator, rows: StateRows) -> Adapt:
+    """What makes the operator's rows of stored ones. A node without rows keeps its file, so files of one
+    state may be of several runs: each batch is told by its columns.
+    """
+    # Every operator has `adapt_state`; what fits is the operator's own business.
+    found: list[tuple[pa.Schema, Adapt]] = [
+        (schema, cast(Any, operator).adapt_state(identity, schema)) for identity, schema in rows.kinds
+    ]
+    if len(found) == 1:
+        return found[0][1]
+    return lambda batch: next(adapt for schema, adapt in found if schema.equals(batch.schema))(batch)
 
 
 def begins_empty(plan: Plan, snapshot: Snapshot) -> list[str]:

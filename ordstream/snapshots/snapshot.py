@@ -16,6 +16,9 @@ import pyarrow as pa
 from ordstream.errors import CheckpointError
 from ordstream.ground.ordertags import OrderTag
 
+#: What `Operator.adapt_state` asks of stored rows: identity and schema.
+Kind = tuple[Mapping[str, str], pa.Schema]
+
 
 class StateRows(Protocol):
     """The state of one operator as rows (key columns, then its own), in any order.
@@ -32,6 +35,8 @@ class StateRows(Protocol):
     told_apart : int
         Columns that tell rows apart (`Operator.state_order`): those of the key, or more where a key has
         several rows.
+    kinds : sequence of (identity, schema)
+        More than one where they lie in files of several runs, between which the operator has changed.
     """
 
     @property
@@ -48,6 +53,9 @@ class StateRows(Protocol):
 
     @property
     def told_apart(self) -> int: ...
+
+    @property
+    def kinds(self) -> Sequence[Kind]: ...
 
     def batches(self, groups: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows; of some key groups only, where they are given."""
@@ -69,6 +77,10 @@ class MemoryRows:
     @property
     def told_apart(self) -> int:
         return self.by if self.by >= 0 else self.keys
+
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        return ((self.identity, self.schema),)
 
     @property
     def num_rows(self) -> int:

@@ -19,7 +19,7 @@ from ordstream.errors import CheckpointError, told
 from ordstream.snapshots.canonical import one_batch
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.snapshots.messages import in_messages
-from ordstream.snapshots.snapshot import StateRows
+from ordstream.snapshots.snapshot import Kind, StateRows
 
 MAGIC = b"ordstat1"
 _FOOTER = struct.Struct("<Q8s")  # bytes of the index, MAGIC
@@ -120,6 +120,11 @@ class FileRows:
     told_apart: int
     index: tuple[_Group, ...] = field(repr=False)
     tell: Tell = field(repr=False, compare=False)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """One."""
+        return ((self.identity, self.schema),)
 
     def batches(self, groups: Iterable[int] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, one batch per key group that has any, in ascending order; inside a group by key.

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -115,6 +116,30 @@ def test_a_stream_is_the_batch_answer_whatever_the_nodes(source, tmp_path):
     assert query.emitted_through.serial == 700
     with pytest.raises(PlanError, match="was finished at epoch 4"):
         source.run(checkpoint)
+
+
+def test_a_pipeline_may_say_otherwise_of_nulls_and_aggregate_more(source, tmp_path):
+    """The second run gives rows to one node of two: the other one's state has a column less."""
+    declared = pa.schema([SCHEMA.field(0), SCHEMA.field(1).with_nullable(False), *list(SCHEMA)[2:]])
+    table = rows(range(1, 200)).filter(pc.is_valid(rows(range(1, 200))["user"]))
+    first, then = table.slice(0, 150), table.slice(150)
+    then = then.filter(pc.equal(then["user"], then["user"][0]))
+
+    def made(schema, **more):
+        counted = od.Pipeline(schema).key_by("user").scan(seen=od.count(), **more, name="s")
+        return counted.select("user", "n", "seen")
+
+    old, new = made(SCHEMA), made(declared, most=od.max("n"))
+    for pipeline, part in ((old, first), (new, then)):
+        source.add(part)
+        sink = od.spark.sinks.ParquetFolder(tmp_path / "out")
+        source.run(tmp_path / "c", pipeline=pipeline, nodes=2, order_by=["ts", "n"], sink=sink)
+    known = od.spark.state(tmp_path / "c", "s").toArrow()
+    assert 0 < known["most"].null_count < known.num_rows == len(set(table["user"].to_pylist()))
+    expected = answer(pa.concat_tables([first, then]), old)
+    assert output(tmp_path / "c", tags=True) == expected
+    files = sorted((tmp_path / "out").glob("*.parquet"))
+    assert [tuple(row.values()) for one in files for row in pq.read_table(one).to_pylist()] == expected
 
 
 def test_a_graph_goes_on_in_another_number_of_nodes(source, tmp_path):

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ordstream.errors import CheckpointError, PlanError, SchemaError
-from ordstream.ground.nested_cast import align
+from ordstream.ground.nested_cast import align, nullable_columns
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.shipped import Shipped
@@ -136,7 +136,10 @@ def state(
             f"no operator {operator!r} has a state behind epoch {manifest.number}; there are: {there}"
         )
     parts = list(manifest.states[operator])
-    schema = stored(str(log.folder), manifest.number, {operator: parts})[operator].schema
+    rows = stored(str(log.folder), manifest.number, {operator: parts})[operator]
+    # a node to which no row came keeps its file, in which an aggregation that was added since is missing
+    schema = max((kind for _, kind in rows.kinds), key=len)
+    schema = schema if len(rows.kinds) == 1 else nullable_columns(schema)
     in_spark: Any = spark_schema(schema)
     function = StateFunction(
         str(log.folder), manifest.number, operator, parts, to_arrow_schema(in_spark, timezone="UTC")
@@ -159,7 +162,15 @@ class StateFunction(Shipped):
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 states = stored(self.folder, self.number, {self.operator: [self.parts[number]]})
-                yield from (align(rows, self.output) for rows in states[self.operator].batches())
+                for rows in states[self.operator].batches():
+                    yield align(_with_all(rows, self.output), self.output)
+
+
+def _with_all(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """With the columns behind those that are there: null."""
+    added = list(schema)[rows.num_columns :]
+    columns = [*rows.columns, *(pa.nulls(rows.num_rows, field.type) for field in added)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*rows.schema, *added]))
 
 
 def _together(schemas: list[pa.Schema], folder: Path) -> pa.Schema:

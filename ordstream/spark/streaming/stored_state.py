@@ -15,7 +15,7 @@ from ordstream.balance.keys import Words, key_words
 from ordstream.errors import CheckpointError
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.graph_cut import key_places
-from ordstream.snapshots.snapshot import StateRows
+from ordstream.snapshots.snapshot import Kind, StateRows
 from ordstream.snapshots.state_file import FileRows, open_state
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
 from ordstream.spark.streaming.group_ranges import GroupRanges
@@ -110,6 +110,14 @@ class JoinedRows:
     @property
     def told_apart(self) -> int:
         return self.parts[0].told_apart
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """Each once."""
+        found: list[Kind] = []
+        for part in self.parts:
+            found += [kind for kind in part.kinds if kind not in found]
+        return found
 
     @property
     def num_rows(self) -> int:

@@ -6,17 +6,22 @@ import base64
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import ordstream as od
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.errors import PlanError
+from ordstream.errors import CheckpointError, PlanError
+from ordstream.ground.ordertags import OrderTag
+from ordstream.snapshots.fit import fit
+from ordstream.snapshots.snapshot import Snapshot
 
 pytest.importorskip("pyspark")
 from epoch_frames import SCHEMA, Stream, answer, rows
 
 from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.spark.streaming.kept_maps import map_of
+from ordstream.spark.streaming.stored_state import stored
 
 pytestmark = pytest.mark.usefixtures("tasks")
 
@@ -106,6 +111,27 @@ def test_a_stream_goes_on_with_other_nodes(tmp_path, kind, grouping):
         assert left == set(range(nodes))
     stream.epoch(table.slice(0, 0), end=FINISH, nodes=2)
     assert stream.output() == answer(stream.pipeline, table)
+
+
+def test_an_aggregation_is_added_while_a_node_gets_no_rows(tmp_path):
+    """That node keeps the file of the run before, which has a column less."""
+    table = rows(180, 3)
+    steps = [table.slice(0, 100), table.slice(100, 40), table.slice(140)]
+    steps[1] = steps[1].filter(pc.equal(steps[1]["user"], 4))
+    old = by_user().scan(seen=od.count(), name="s").select("user", "seen")
+    new = by_user().scan(seen=od.count(), latest=od.max("ts"), name="s")
+    new = new.filter(od.col("latest").is_not_null()).select("user", "seen")
+    stream = Stream(tmp_path / "c", old)
+    stream.epoch(steps[0], nodes=3)
+    stream.pipeline = new
+    made = stream.epoch(steps[1], nodes=3)
+    found = stored(str(stream.log.folder), made.number, made.states)["s"]
+    assert sorted(len(schema) for _, schema in found.kinds) == [2, 3]
+    stream.epoch(steps[2], nodes=2)
+    stream.epoch(table.slice(0, 0), end=FINISH, nodes=1)
+    assert stream.output() == answer(old, pa.concat_tables(steps))
+    with pytest.raises(CheckpointError, match="aggregate 2: stored latest = max"):
+        fit(old.plan, Snapshot(1, OrderTag(0), states={"s": found}))
 
 
 def test_frozen_shedding_over_nodes_sees_all_rows_or_is_refused(tmp_path):
