@@ -18,6 +18,8 @@ from ordstream.errors import CheckpointError, OrdstreamError, PlanError, SinkErr
 pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
+from ordstream.spark.streaming import stream as stream_module
+from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.failures import for_java
 
 pytestmark = pytest.mark.spark
@@ -162,6 +164,42 @@ def test_sinks_are_closed_where_spark_refuses_the_frame(start):
     with pytest.raises(Exception, match="Sorting is not supported"):
         start(sink=mine, changed=lambda frame: frame.orderBy("ts"))
     assert mine.calls == ["open", "delivered", "close"]
+
+
+def test_a_query_that_is_started_again_waits_for_what_the_former_one_commits(start, tmp_path, monkeypatch):
+    """A cell that is run again while a micro-batch is being committed: the driver is one, and the same."""
+    committing, looked, got = threading.Event(), threading.Event(), []
+    publish, check_last = EpochLog.publish, stream_module._check_last
+
+    def publish_late(log, manifest):
+        if manifest.number == 1:
+            committing.set()
+            looked.wait(SECONDS)
+        publish(log, manifest)
+
+    def look(*given):
+        found = check_last(*given)
+        if committing.is_set():
+            looked.set()
+        return found
+
+    monkeypatch.setattr(EpochLog, "publish", publish_late)
+    monkeypatch.setattr(stream_module, "_check_last", look)
+    sink = od.spark.sinks.Function(lambda epoch, *_: got.append(epoch))
+    former = start(sink=sink, trigger="1 second")
+    assert committing.wait(SECONDS)
+    start(sink=sink).awaitTermination(SECONDS)
+    assert not former.isActive
+    assert got == [0, 1, 2, 3]
+    assert [row.n for row in od.spark.read_output(tmp_path / "cp").collect()] == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize("wrong", [{"trigger": "soon"}, {"name": ""}])
+def test_what_is_refused_leaves_no_sink_open(start, wrong):
+    mine = Mine()
+    with pytest.raises(Exception, match=r"trigger='soon'|query_name|queryName|VALUE_NOT_NON_EMPTY_STR"):
+        start(sink=mine, **wrong)
+    assert mine.calls in ([], ["open", "delivered", "close"])
 
 
 def test_what_a_task_can_not_write_is_told_with_what_to_do(start, tmp_path):

@@ -364,6 +364,18 @@ class StreamQuery:
                 self.query.stop()
         self._batches.delivery.close()
 
+    def give_way(self) -> None:
+        """End as Spark ends a query where the next one of its checkpoint starts: what it runs is cancelled.
+        When this returns nothing more is committed or delivered. Called in a sink or in `on_epoch` it does
+        nothing.
+        """
+        if self._batches.thread == threading.get_ident():
+            return
+        with _hushed():
+            self.query.stop()
+        with self._batches.busy:  # Spark does not wait for what Python still does
+            self._batches.delivery.close()
+
     @property
     def epochs(self) -> list[dict[str, Any]]:
         """Figures of the last epochs of this run, oldest first."""

@@ -65,6 +65,8 @@ OF_STREAM = (
 #: Column by which our own sources say where a row stands in them.
 OFFSET = "_offset"
 
+#: Whether Spark ends a query where another one is started with its checkpoint.
+ENDS_THE_FORMER = "spark.sql.streaming.stopActiveRunOnRestart"
 #: Keywords of Spark's `trigger`.
 TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
 Trigger = str | Mapping[str, Any] | None
@@ -196,24 +198,24 @@ def stream(
         balance,
         small,
     )
-    sinks = _sinks(sink)
+    sinks, keywords = _sinks(sink), _trigger(trigger)
+    if _replaced(log.folder, df.sparkSession):
+        last = _check_last(log, pipeline)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
     delivery.open(last)
-    sorting = Sorting.of(prepared, keys, tuple(carried.columns), slots(df.sparkSession) == 1)
-    batches = Batches(log, runner, delivery, sorting, last, on_epoch)
-    writer = prepared.writeStream.foreachBatch(batches).option("checkpointLocation", str(log.folder / SPARK))
-    if name is not None:
-        writer = writer.queryName(name)
-    keywords = _trigger(trigger)
-    writer = writer.trigger(**keywords) if keywords else writer
-    given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
-    _started[log.folder] = (pipeline, {**given, "options": options, "sink": sink, "query": None})
     try:
+        sorting = Sorting.of(prepared, keys, tuple(carried.columns), slots(df.sparkSession) == 1)
+        batches = Batches(log, runner, delivery, sorting, last, on_epoch)
+        writer = prepared.writeStream.foreachBatch(batches)
+        writer = writer.option("checkpointLocation", str(log.folder / SPARK))
+        writer = writer if name is None else writer.queryName(name)
+        writer = writer.trigger(**keywords) if keywords else writer
         query = StreamQuery(writer.start(), batches)
-    except BaseException:  # Spark refuses the frame
+    except BaseException:  # Spark refuses the frame, or the name
         delivery.close()
         raise
-    _started[log.folder][1]["query"] = query
+    given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
+    _started[log.folder] = (pipeline, {**given, "options": options, "sink": sink, "query": query})
     return query
 
 
@@ -307,6 +309,16 @@ def is_running(path: Path) -> bool:
         return query is not None and query.isActive
     except Exception:  # Java is gone, and the query with it
         return False
+
+
+def _replaced(path: Path, session: SparkSession) -> bool:
+    """Whether a query of this process had the stream, which has ended then. Spark would end it when the next
+    one starts; but what it still commits, and delivers, must be known before.
+    """
+    if not is_running(path) or str(session.conf.get(ENDS_THE_FORMER)).lower() != "true":
+        return False  # Spark says that it runs
+    _started[path][1]["query"].give_way()
+    return True
 
 
 # ------------------------------------------------------------------------------------------ arguments
