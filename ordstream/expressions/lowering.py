@@ -101,6 +101,11 @@ def computed_type(type_: pa.DataType) -> pa.DataType:
     return pa.string() if is_string(type_) else pa.binary() if is_binary(type_) else type_
 
 
+def _is_narrow(type_: pa.DataType) -> bool:
+    """A column of it has not all values that the expression stack has."""
+    return type_ != computed_type(type_) or (is_temporal(type_) and type_.bit_width < 64)
+
+
 class _Lowering:
     def __init__(self, schema: pa.Schema, where: str) -> None:
         self.schema = schema
@@ -148,6 +153,8 @@ class _Lowering:
                 type_ = type_of_constant(value)
             except SchemaError as error:
                 raise self.error(str(error)) from error.__cause__
+        if value is None and (is_packed(type_) or is_list(type_)):  # a packed value, as all lists here
+            return Lowered((("lit_null", "view"),), "view", type_)
         vm = physical_type(type_, "constant").vm
         if vm is None:
             raise self.error(f"a constant can't be {type_}")
@@ -461,7 +468,8 @@ class _Lowering:
     def cast(self, expr: Apply) -> Lowered:
         argument, target = expr.arguments[0], expr.option
         if isinstance(argument, Literal) and argument.value is None:
-            return self.literal(Literal(None, target), None)
+            null = self.literal(Literal(None, target), None)
+            return Lowered(null.code, null.vm, target, null.vm != "view" and _is_narrow(target))
         (a,) = self.operands(expr)
         if (decimals.is_decimal(a) or pat.is_decimal128(target)) and target != a.arrow:
             try:
@@ -487,8 +495,7 @@ class _Lowering:
             zones = pat.is_timestamp(a.arrow) and pat.is_timestamp(target)
             advice = "; dt.convert_time_zone and dt.replace_time_zone change zones" if zones else ""
             raise self.error(f"no cast from {a.arrow} to {target} in {expr!r}{advice}")
-        narrow = target != computed_type(target) or (is_temporal(target) and target.bit_width < 64)
-        return Lowered((*a.code, *code), vm, target, narrow)
+        return Lowered((*a.code, *code), vm, target, _is_narrow(target))
 
 
 def _to_float(low: Lowered) -> Lowered:

@@ -56,7 +56,7 @@ class Union(Operator):
                 raise SchemaError(
                     f"{site.name}: input {number} has other columns than the first; the first: "
                     f"{_columns(first)}; this one: {_columns(other)}. Bring them to the same columns with "
-                    "select(...)"
+                    "select(...), or with od.union(..., how='diagonal') have null where a column is missing"
                 )
         nullable = [any(schema.field(i).nullable for schema in inputs) for i in range(len(first))]
         output = pa.schema([f.with_nullable(n) for f, n in zip(first, nullable, strict=True)])

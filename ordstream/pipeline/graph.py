@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, SchemaError
+from ordstream.expressions.expr import col, lit
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.operator import Site
 from ordstream.operators.union import Union
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.plan import Plan
 
+HOW = ("vertical", "diagonal")
 
-def union(*pipelines: Pipeline, name: str | None = None) -> Pipeline:
+
+def union(
+    *pipelines: Pipeline, how: Literal["vertical", "diagonal"] = "vertical", name: str | None = None
+) -> Pipeline:
     """The tuples of several pipelines of one graph, in one order.
 
     By order tag: what an earlier tuple of the source caused comes first. Tuples caused by one tuple of the
@@ -25,7 +31,11 @@ def union(*pipelines: Pipeline, name: str | None = None) -> Pipeline:
     Parameters
     ----------
     *pipelines : Pipeline
-        With the same columns: names, types, order. A pipeline may be given several times.
+        A pipeline may be given several times.
+    how : "vertical" or "diagonal"
+        "vertical": all have the same columns: names, types, order. "diagonal": a column that one of them has
+        not is null in its tuples; columns come in the order in which they are first met, and those of one
+        name have one type.
     name : str, optional
         Of the operator.
 
@@ -37,9 +47,35 @@ def union(*pipelines: Pipeline, name: str | None = None) -> Pipeline:
         They do not go on from one source; none is given.
     """
     plans = _plans(pipelines, "union")
+    if how not in HOW:
+        raise PlanError(f"union: how is one of {', '.join(map(repr, HOW))}, got {how!r:.100}")
+    if how == "diagonal":
+        pipelines = tuple(_with_all_columns(pipelines))
+        plans = [one.plan for one in pipelines]
     if len(plans) == 1:
         return pipelines[0]
     return Pipeline.of(Plan.together(plans, Union.bind(_site(plans, "union", name), _schemas(plans))))
+
+
+def _with_all_columns(pipelines: Sequence[Pipeline]) -> Iterator[Pipeline]:
+    """Pipelines with the columns of all of them, in the order in which these are first met."""
+    fields: dict[str, pa.Field] = {}
+    for pipeline in pipelines:
+        for field in pipeline.schema:
+            known = fields.setdefault(field.name, field)
+            if known.type != field.type:
+                raise SchemaError(
+                    f"union: {field.name!r} is {known.type} in one pipeline and {field.type} in another: "
+                    f"od.col({field.name!r}).cast(...) in one of them"
+                )
+    for pipeline in pipelines:
+        names = pipeline.schema.names
+        if names == [*fields]:
+            yield pipeline
+        else:
+            missing = [field for field in fields.values() if field.name not in names]
+            nulls = {field.name: lit(None).cast(field.type).alias(field.name) for field in missing}
+            yield pipeline.select(*(nulls.get(name, col(name)) for name in fields))
 
 
 def _plans(pipelines: tuple[Pipeline, ...], where: str) -> list[Plan]:

@@ -84,7 +84,7 @@ SYNONYMS |= dict.fromkeys(
 )
 SYNONYMS |= dict.fromkeys(
     ("union", "unionAll", "union_all", "unionByName", "concat", "vstack"),
-    "pipelines of one source are united by od.union(a, b)",
+    "pipelines are united by od.union(a, b), and with other columns by od.union(a, b, how='diagonal')",
 )
 
 #: Aggregations as other systems call them -> ours, of `od`.

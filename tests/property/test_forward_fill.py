@@ -74,9 +74,9 @@ def test_lists(kind, key):
     built = filled(od.Pipeline(table.schema), key, ["v", "x"])
     expected = run_serial(built, table).table
     last: dict[Any, Any] = {}
-    for k, given, found in zip(keys, lists, expected["v"].to_pylist(), strict=True):
+    for k, value, found in zip(keys, lists, expected["v"].to_pylist(), strict=True):
         at = k if key else None
-        last[at] = given if given is not None else last.get(at)
+        last[at] = value if value is not None else last.get(at)
         assert found == pa.array([last[at]], pa.list_(type_))[0].as_py()
     for workers, chunk in [(0, 1), (0, None), (2, 7), (2, None)]:
         assert built.run(table, workers=workers, chunk_rows=chunk).table.equals(expected)
