@@ -30,7 +30,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.key_costs import NAMED, costed
 from ordstream.fragments.moving import Moved, Shift
-from ordstream.fragments.moving_route import Step, changed_words
+from ordstream.fragments.moving_route import Step, changed_words, joined
 
 #: Tuples from one report of the nodes to the next.
 INTERVAL_ROWS = 32_768
@@ -48,6 +48,9 @@ STEP_BYTES = 64 << 10
 #: Between two steps nothing moves, for so many times as long as the first took: else most rows meet one, and
 #: some two.
 PACE = 3.0
+#: A step that takes so many seconds stood behind rows that wait, as those that stay do: what it costs a node
+#: is little beside that. The next one follows at once, and is as much as so many.
+LONG_S, LARGER = 0.01, 4
 
 #: A thread that decides leaves the interpreter to others for so long, each ms or so.
 GIVE_WAY_S = 5e-5
@@ -176,7 +179,7 @@ class Balancing:
         decided = self._decided
         if decided is None or decided.shift is not None or self._failed:
             return False
-        return self.wake is None or time.perf_counter() >= decided.next_step
+        return time.perf_counter() >= decided.next_step
 
     @property
     def pauses(self) -> bool:
@@ -340,8 +343,12 @@ class Balancing:
         move, controller = under_way.move, self._controllers[under_way.fragment]
         under_way.now = under_way.steps.pop(0).behind(under_way.now)
         under_way.shift, under_way.done = None, 0
-        now = time.perf_counter()
-        under_way.next_step = now + PACE * (now - under_way.step_began)
+        if self.wake is not None:  # else the run has no time
+            now = time.perf_counter()
+            took, waiting = now - under_way.step_began, under_way.steps
+            under_way.next_step = now + PACE * took if took < LONG_S else now
+            if took >= LONG_S and waiting:
+                waiting[:LARGER] = [joined(waiting[:LARGER])]
         under_way.steps_done += 1
         if under_way.cancelled and not under_way.back:
             under_way.back = True

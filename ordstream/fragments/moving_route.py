@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,13 @@ class Step(NamedTuple):
     def behind(self, table: Assignment) -> Assignment:
         """The table that is in force behind it."""
         return table.moved(self.words, self.to)
+
+
+def joined(steps: Sequence[Step]) -> Step:
+    """Steps that follow each other as one."""
+    words, source, to = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+    order = np.argsort(words)
+    return Step(words[order], source[order], to[order])
 
 
 class MovingRoute:

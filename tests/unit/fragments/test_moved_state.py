@@ -243,13 +243,35 @@ def test_steps_leave_time_between_them(pace, monkeypatch):
     """But not in a run without threads, which has no time."""
     monkeypatch.setattr(balancing, "STEP_KEYS", 5)
     monkeypatch.setattr(balancing, "PACE", pace)
-    made = balancing.Balancing({1: GivenMoves(2, [(of_node(0, 10), [1] * 10)])}, 2, interval=400)
+    made = balancing.Balancing({1: GivenMoves(2, [(of_node(0, 15), [1] * 15)])}, 2, interval=400)
     made._undecided = [1]
     made._think({})
     assert made.wants_move()
-    shift = made.begin(2, 900)
-    for _ in (0, 1):
-        made.heard(Moved(shift.number, 1, 0))
-    assert made.wants_move()
+    for threads in (False, True):
+        made.wake = (lambda: None) if threads else None
+        shift = made.begin(2, 900)
+        for _ in (0, 1):
+            made.heard(Moved(shift.number, 1, 0))
+        assert made.wants_move() == (pace == 0 or not threads)
+
+
+@pytest.mark.parametrize(("long", "sizes"), [(0.0, [5, 20, 3]), (1e9, [5] * 5 + [3])])
+def test_behind_rows_that_wait_steps_are_larger(long, sizes, monkeypatch):
+    monkeypatch.setattr(balancing, "STEP_KEYS", 5)
+    monkeypatch.setattr(balancing, "PACE", 0.0)
+    monkeypatch.setattr(balancing, "LONG_S", long)
+    keys = of_node(0, 28)
+    made = balancing.Balancing({1: GivenMoves(2, [(keys, [1] * 28)])}, 2, interval=400)
+    made._undecided = [1]
+    made._think({})
     made.wake = lambda: None
-    assert made.wants_move() == (pace == 0)
+    found = []
+    while made.wants_move():
+        shift = made.begin(2, 900)
+        assert (np.diff(shift.step.words.astype(np.int64)) > 0).all()
+        found.append(len(shift.step.words))
+        for _ in (0, 1):
+            made.heard(Moved(shift.number, 1, 0))
+    assert found == sizes
+    assert made.figures[0].steps == len(sizes)
+    assert made._controllers[1].assignment.route_words(keys.view(np.uint64)).tolist() == [1] * 28
