@@ -129,7 +129,11 @@ def _why(plan: Plan, stop: int, places: dict[int, Places]) -> str:
             if operator.kind == "SF":
                 return f"{operator.name} has one state for all rows"
             return f"{operator.name} has no column of the source in its key"
-    names = [operator.name for operator in plan.operators[:stop] if operator.stateful]
+    names = [  # with the keys: operators of two pipelines may be called the same
+        f"{one.name} ({', '.join(one.input.names[index] for index in one.key)})"
+        for one in plan.operators[:stop]
+        if one.stateful
+    ]
     return f"no column of the source is in the keys of all of {', '.join(names)}"
 
 

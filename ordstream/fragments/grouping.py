@@ -29,6 +29,7 @@ from ordstream.balance.keys import key_words
 from ordstream.balance.posg import POSG
 from ordstream.errors import PlanError, SchemaError, unknown_column
 from ordstream.fragments.fragment import Fragment
+from ordstream.plan.plan import Plan
 
 NAMES = ("least_outstanding", "blocks", "round_robin", "posg", "dkg")
 #: The options that are not those of a node.
@@ -78,17 +79,44 @@ def groupings_of(
         return {}
     found: dict[int, Chosen] = {}
     by_name = given if isinstance(given, Mapping) else {None: given}
+    looks = False
     for name, single in by_name.items():
         grouping = {"posg": POSG(), "dkg": DKG()}.get(single, single) if isinstance(single, str) else single
         _check(grouping, processes)
         position = _fragment(grouping, name, fragments)
+        looks |= not fragments[position].key and not isinstance(grouping, str)
         if position in found:
             raise PlanError(f"grouping: {name!r} runs in the nodes of an operator that has a grouping")
         if grouping != "least_outstanding":
             found[position] = Chosen(grouping, _key(grouping, key, fragments[position]))
+    if key is not None and not looks:
+        raise PlanError(
+            f"grouping_key={key!r:.80} does nothing: {given!r:.80} looks at no column, or at the operator's "
+            "own key; leave it out"
+        )
     if options.get("workers") and any(isinstance(one.grouping, POSG) for one in found.values()):
         raise PlanError("POSG measures each row on its node's only thread: workers must be 0")
     return found if processes > 1 else {}  # one node has no choice
+
+
+def check_of_one(options: Mapping[str, Any], plan: Plan) -> None:
+    """`grouping` and `grouping_key` of a run in one process, which chooses nothing: as one over several
+    refuses them, so that a mistake does not wait for the day with more.
+
+    Raises
+    ------
+    PlanError, SchemaError
+        As `groupings_of`.
+    """
+    from ordstream.fragments.fragmenting import fragments_of
+
+    if options.get("grouping") is None and options.get("grouping_key") is None:
+        return
+    try:
+        fragments = fragments_of(plan, may_shed=True)
+    except PlanError:  # there is nothing to group, in several processes either
+        return
+    groupings_of(options, fragments, 1)
 
 
 def _check(grouping: Any, processes: int) -> None:
@@ -104,7 +132,7 @@ def _check(grouping: Any, processes: int) -> None:
             f"something with route(keys), or a mapping of operator names to these; got {grouping!r:.80}"
         )
     made = getattr(grouping, "instances", None)
-    if made is not None and made != processes:
+    if made is not None and processes > 1 and made != processes:
         raise PlanError(
             f"grouping: a {type(grouping).__name__} for {made} nodes can't serve processes={processes}"
         )

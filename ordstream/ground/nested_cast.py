@@ -61,6 +61,13 @@ def same_values(given: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(nullable_inside(plain(given)).equals(nullable_inside(plain(wanted))))
 
 
+def cast_advice(given: pa.DataType, wanted: pa.DataType) -> str:
+    """What to do about a column of another type."""
+    instants = all(pat.is_timestamp(one) and one.tz is not None for one in (given, wanted))
+    how = ", table.cast(pipeline.source_schema): the instants stay" if instants else ""
+    return f"cast it at the source{how}"
+
+
 def typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """A column of nulls, or lists of them, that has no type of its own, with the wanted one; others as they
     are. pandas makes them of texts and lists where a chunk, or an empty frame, has none.

@@ -93,7 +93,7 @@ def failure(
         if failed is not None and position is not None:
             batch = core.failing_row(core_arrow.core_schema(failed.input))
             if batch is not None:
-                row = complete(shown_row(batch), position, serial)
+                row = failed.shown_input(complete(shown_row(batch), position, serial))
                 if cause is None and code in CAUSES and code != EARLIER and not failed.is_python:
                     message, kind = in_words(failed, batch, message, kind)
         if isinstance(cause, MemoryError):

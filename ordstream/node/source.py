@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
-from ordstream.ground.nested_cast import cast_column, same_values, typed
+from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain
 from ordstream.node.file_sources import FileSource
 from ordstream.node.source_marks import SourceMark
@@ -238,14 +238,15 @@ def batches_of(data: Any) -> Iterator[Any]:
     elif hasattr(data, "to_batches"):  # pyarrow datasets and scanners, in the order of their files
         yield from data.to_batches()
     elif isinstance(data, Iterable):
-        for item in data:
+        for place, item in enumerate(data, start=1):
             if item is data:
                 raise SourceError("the source yields itself")
             if isinstance(item, SourceMark):
                 yield item
                 continue
             if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
-                text = f"the source must yield Arrow record batches, it gave {type(item).__name__}"
+                kind = type(item).__name__
+                text = f"item {place}: the source must yield Arrow record batches, it gave {kind}"
                 raise SourceError(f"{text}; {ROWS_ADVICE}" if isinstance(item, Mapping) else text)
             yield from batches_of(item)
     else:
@@ -314,7 +315,8 @@ def _conform_column(array: pa.Array, field: pa.Field) -> pa.Array:
     array = typed(array, field.type)
     if not same_values(array.type, field.type):
         raise SourceError(
-            f"column {field.name!r}: expected {field.type}, got {array.type}; cast it at the source"
+            f"column {field.name!r}: expected {field.type}, got {array.type}; "
+            f"{cast_advice(array.type, field.type)}"
         )
     try:
         return cast_column(array, field.type)

@@ -197,6 +197,10 @@ class Operator:
         """Of an operator that `takes_rejections`: the name of the one that rejects; else ""."""
         return ""
 
+    def shown_input(self, row: dict[str, Any]) -> dict[str, Any]:
+        """What an error shows of a row of the input: without columns that no user made."""
+        return row
+
     def fails_by_state(self, message: str, row: Row) -> str | None:
         """What to say of a row that fails only together with those before it; None: what the kernel says.
 

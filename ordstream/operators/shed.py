@@ -234,7 +234,7 @@ class Shed(Operator):
         return cls(
             **site.fields(schema),
             cost_key=tuple(key),
-            limit_ns=duration_ns(max_latency, where),
+            limit_ns=duration_ns(max_latency, f"{where}: max_latency"),
             goal=goal,
             most_dropped=float(most_dropped),
             window=window,

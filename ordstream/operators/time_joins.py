@@ -133,6 +133,13 @@ class TimeJoin(Operator):
         longest = max(1, *(reach[1] or 0 for reach in self.kept if reach is not None))
         return min(longest, INT64_MAX)
 
+    def shown_input(self, row: dict[str, Any]) -> dict[str, Any]:
+        names = self.input.names
+        side = RIGHT if row.get(names[self.side]) else LEFT
+        shown = self.right if side == RIGHT else self.left
+        own = {names[index] for index in (*self.key, self.times[side], *shown)}
+        return {name: value for name, value in row.items() if name in own}
+
     def kernel(self) -> Any:
         from ordstream._core.kernels.time_joins import TimeJoinKernel
 

@@ -236,6 +236,10 @@ def processes_of(options: dict[str, Any], plan: Plan, level: int | None = 3) -> 
         return 1
     several = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
     why = whole_graph(plan) if plan.is_graph and several > 1 else ""
+    if several == 1:
+        from ordstream.fragments.grouping import check_of_one
+
+        check_of_one(options, plan)
     if several == 1 or why:  # there is nothing to choose
         for name in ("grouping", "grouping_key", "balance"):
             if options.pop(name, None) is not None and why and level:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ordstream.errors import OperatorError, PlanError, SourceError, told, type_and_text
-from ordstream.ground.nested_cast import cast_column, same_values, typed
+from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import (
@@ -58,7 +58,7 @@ class SerialResult:
         tuple (0: there was none).
     error : OperatorError, SourceError or None
         What stopped the run. The rows are then exactly those that come before the failing tuple in the
-        output order. A SourceError: the column of `time_punctuation` runs backwards.
+        output order. A SourceError: the column of `punctuate` runs backwards.
     emitted_through : OrderTag
         The commit point at the end of the run: the greater of the last output's tag and (s, -1), s being the
         last tuple that was followed to the end of the chain.
@@ -133,6 +133,7 @@ def run_serial(
     pipeline: Any,
     data: Any,
     *,
+    punctuate: Every | None = None,
     time_punctuation: Every | None = None,
     shed_log: Any = None,
     shed_partition: int = 0,
@@ -150,8 +151,10 @@ def run_serial(
     data : Arrow data
         Anything with `__arrow_c_stream__` (a table, a data frame), a RecordBatch, or an iterable of
         RecordBatches, with the columns of `pipeline.source_schema`.
+    punctuate : Every, optional
+        As for a run: `od.every("ts", 60)`.
     time_punctuation : Every, optional
-        `od.every("ts", 60)`.
+        The older name of `punctuate`.
     shed_log : pyarrow.Table, optional
         `result.shed.log` of a run: shed operators drop just those tuples (of partition `shed_partition`).
         Without it they drop none, unless they are frozen.
@@ -181,8 +184,9 @@ def run_serial(
     SourceError
         The data does not match the source schema.
     SchemaError, PlanError
-        The punctuation does not; a plan that no node takes (`ordstream.plan.physical`); end="suspend" where
-        the last operator emits at the end only; `after` a result that was not suspended.
+        The punctuation does not, or is given under both names; a plan that no node takes
+        (`ordstream.plan.physical`); end="suspend" where the last operator emits at the end only; `after` a
+        result that was not suspended.
     """
     if not hasattr(getattr(pipeline, "plan", None), "operators"):
         raise PlanError(
@@ -200,7 +204,9 @@ def run_serial(
     rows = _merged(written, given, merge_by, merge_log) if names else _source_rows(plan.source, given)
     if end == "suspend":
         refuse_suspend(plan)
-    run = _begun(written, plan, time_punctuation, after)
+    if punctuate is not None and time_punctuation is not None:
+        raise PlanError("punctuate= and time_punctuation= are two names of one option: give one")
+    run = _begun(written, plan, time_punctuation if punctuate is None else punctuate, after)
     run.result._outputs = named
     run.shed_by(shed_log, shed_partition)
     try:
@@ -342,6 +348,7 @@ class _SerialRun:
             values = None
             if row is not None:
                 values = {f.name: python_or_text(v, f.type) for v, f in zip(row, failed.input, strict=True)}
+                values = failed.shown_input(values)
             reason = told(error)
             raise OperatorError(failed.name, self.serial, values, reason, place_of(error)) from error
 
@@ -414,7 +421,7 @@ def _merged(plan: Plan, data: Any, merge_by: str | None, log: Any = None) -> Ite
         yield (number, *(own.get(at) for at in range(1, len(wide))))
 
 
-def _batches(data: Any) -> Iterable[pa.RecordBatch]:
+def _batches(data: Any, where: str = "") -> Iterable[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         return [data]
     if hasattr(data, "__arrow_c_stream__"):
@@ -422,13 +429,17 @@ def _batches(data: Any) -> Iterable[pa.RecordBatch]:
     if hasattr(data, "to_batches"):  # a dataset
         return data.to_batches()  # type: ignore[no-any-return]
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
-        return (part for item in data for part in _batches(item))
-    raise SourceError(f"Arrow data is needed (a table, record batches, a stream), got {type(data).__name__}")
+        return (part for at, item in enumerate(data, 1) for part in _batches(item, f"item {at}: "))
+    kind = type(data).__name__
+    raise SourceError(f"{where}Arrow data is needed (a table, record batches, a stream), got {kind}")
 
 
 def _matching(array: pa.Array, expected: pa.Field) -> pa.Array:
     array = typed(array, expected.type)
     given, wanted = array.type, expected.type
     if not same_values(given, wanted):
-        raise SourceError(f"column {expected.name!r} is {given} in the data, the pipeline expects {wanted}")
+        raise SourceError(
+            f"column {expected.name!r} is {given} in the data, the pipeline expects {wanted}; "
+            f"{cast_advice(given, wanted)}"
+        )
     return cast_column(array, wanted)

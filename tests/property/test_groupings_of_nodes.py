@@ -221,6 +221,13 @@ FRONT = od.Pipeline(SOURCE).filter(od.col("n") > 0, name="kept").key_by("item").
         (FRONT, {"grouping": "posg", "grouping_key": "m"}, "no column 'm'|'m'"),
         (FRONT, {"grouping": "posg", "workers": 2}, "workers must be 0"),
         (FRONT, {"grouping_key": "n"}, "give grouping= too"),
+        (FRONT, {"grouping": "blocks", "grouping_key": "n"}, "key='n' does nothing: 'blocks' looks"),
+        (FRONT, {"grouping": "least_outstanding", "grouping_key": "zz"}, "grouping_key='zz' does nothing"),
+        (
+            FRONT,
+            {"grouping": {"scan_2": Modulo(3)}, "grouping_key": "n"},
+            "looks at no column, or at the operator's own key",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(pipeline, options, text):
@@ -232,6 +239,23 @@ def test_one_process_has_nothing_to_choose():
     assert FRONT.run(rows(10), processes=1, grouping="posg").table.num_rows == 9
     with pytest.raises(od.PlanError, match="grouping is for a run over several processes"):
         FRONT.run(rows(10), grouping="posg")
+    assert FRONT.run(rows(10), processes=1, grouping=Modulo(4), grouping_key="n").table.num_rows == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"grouping": "nope"}, "grouping is one of 'least_outstanding'"),
+        ({"grouping": {"other": "posg"}}, "no operator is called 'other'"),
+        ({"grouping": "posg", "grouping_key": "m"}, "no column 'm'|'m'"),
+        ({"grouping_key": "n"}, "give grouping= too"),
+    ],
+)
+def test_one_process_refuses_what_several_refuse(options, text):
+    with pytest.raises(od.OrdstreamError, match=text):
+        FRONT.run(rows(10), processes=1, **options)
+    with pytest.raises(od.OrdstreamError, match=text):
+        FRONT.explain(processes=1, **options)
 
 
 def test_a_node_gives_what_it_has_while_rows_that_take_long_wait(monkeypatch):

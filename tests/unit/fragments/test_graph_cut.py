@@ -1,5 +1,7 @@
 """Which graphs are cut, by which key, and what `explain` says of those that are not."""
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -58,6 +60,10 @@ def test_positions_ascend_where_rows_are_copied():
     ("pipeline", "why"),
     [
         (od.union(count(HIT, "k"), count(MISS, "j")), "no column of the source is in the keys of all of"),
+        (  # operators of two pipelines may be called the same
+            od.union(P.key_by("k").scan(c=od.count()), P.key_by("j", "ts").scan(c=od.count())),
+            "in the keys of all of scan_1 (k), scan_1 (j, ts)",
+        ),
         (od.union(HIT.top_k(2, by="v", name="top"), MISS), "top has one state for all rows"),
         (
             od.union(HIT, MISS.select("k", "j", "ts", v=od.col("v") * 2)).join_asof(
@@ -72,7 +78,7 @@ def test_positions_ascend_where_rows_are_copied():
     ],
 )
 def test_why_a_graph_is_not_cut(pipeline, why):
-    with pytest.raises(PlanError, match=why):
+    with pytest.raises(PlanError, match=re.escape(why)):
         fragments_of(pipeline.plan)
     assert why in pipeline.explain(processes=2).split("\n")[0]
     assert why in pipeline.explain(nodes=2).split("\n")[0]

@@ -161,6 +161,7 @@ def test_a_batch_that_fits_is_not_copied():
         (TABLE.set_column(2, "l", TABLE["l"].cast(pa.list_(pa.int32()))), "column 'l': expected list"),
         (5, r"cannot read int: give a pyarrow Table .*Polars, DuckDB, pandas"),
         ([3], "the source must yield Arrow record batches, it gave int"),
+        ([TABLE, None], "item 2: the source must yield Arrow record batches, it gave NoneType"),
         ("clicks.parquet", r"cannot read str: read the file first.*ParquetFile"),
         (pathlib.Path("clicks.parquet"), r"cannot read .*Path: read the file first"),
         (TABLE.to_pydict(), r"cannot read dict: .*pyarrow\.table\(data\)"),
@@ -171,6 +172,27 @@ def test_a_batch_that_fits_is_not_copied():
 def test_what_is_refused(data, text):
     with pytest.raises(od.SourceError, match=text):
         read(data)
+
+
+def test_another_zone_says_which_cast_keeps_the_instants():
+    """As of a Spark session in another zone, whose toArrow() has it."""
+    instants = pa.table({"t": pa.array([0, 1], pa.timestamp("us", "UTC"))})
+    pipeline = od.Pipeline(instants)
+    there = instants.cast(pa.schema([("t", pa.timestamp("us", "Asia/Tokyo"))]))
+    for runs in (pipeline.run, lambda data: run_serial(pipeline, data)):
+        with pytest.raises(od.SourceError, match=r"at the source, table\.cast\(pipeline\.source_schema"):
+            runs(there)
+        assert runs(there.cast(pipeline.source_schema)).table.equals(instants)
+        clocks = instants.cast(pa.schema([("t", pa.timestamp("us"))]))  # whose instants are not known
+        with pytest.raises(od.SourceError, match=r"cast it at the source$"):
+            runs(clocks)
+
+
+def test_an_item_that_is_no_batch_is_counted_in_both_runs():
+    pipeline = od.Pipeline(SCHEMA)
+    for runs in (pipeline.run, lambda data: run_serial(pipeline, data)):
+        with pytest.raises(od.SourceError, match=r"item 3: .* NoneType"):
+            runs(iter([TABLE, TABLE, None]))
 
 
 def test_a_source_that_yields_itself():

@@ -78,7 +78,7 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"max_latency": 50}, "50ms"),
+            ({"max_latency": 50}, r"^shed_2: max_latency must be a timedelta or .*'50ms'"),
             ({"max_latency": "50"}, "50ms"),
             ({"max_latency": "-5ms"}, "at least 0"),
             ({"cost_key": []}, "cost_key"),

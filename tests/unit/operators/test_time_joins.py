@@ -299,3 +299,19 @@ def test_more_state_than_may_be_is_an_error_that_names_the_largest_key():
     assert "at most 300000 bytes of state" in made.explain()
     few = keyed()._join_interval(SIDES, (0, 9), max_state_bytes=3_000_000)
     assert few.run(data, workers=2).table.num_rows == 0
+
+
+def test_a_failing_row_has_the_columns_of_its_side_only():
+    """It showed how the two sides go in one lane: 'side': True, and the other side's columns as nulls."""
+    source = pa.table({"k": [1, 1, 1], "t": [5, 9, 3], "v": [1, 2, 3], "blocked": [True, False, True]})
+    none, all_ = od.Pipeline(source).branch(od.col("v") > 9)
+    for left, right, name in ((all_, none, "v"), (none, all_, "v_right")):
+        made = left.select("k", "t", "v").join_asof(right, on="k", time="t")
+        expected = run_serial(made, source).error
+        for options in ({}, {"processes": 2}):
+            with pytest.raises(od.OperatorError) as found:
+                made.run(source, **options)
+            assert found.value.row == expected.row
+        assert {"k": 1, "t": 3, name: 3}.items() <= expected.row.items()
+        assert "side" not in expected.row
+        assert None not in expected.row.values()

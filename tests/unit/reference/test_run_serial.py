@@ -426,3 +426,14 @@ def test_one_of_several_outputs_is_that_of_run():
         serial["other"]
     with pytest.raises(KeyError, match="there are no names"):
         run_serial(small, rows)["small"]
+
+
+def test_punctuations_have_the_name_that_a_run_gives_them():
+    data = table(ts=[1, 2, 11, 12], v=[1, 1, 1, 1])
+    made = od.Pipeline(data).key_by("v").window(od.tumbling(5), time="ts").aggregate(n=od.count())
+    every = od.every("ts", 10)
+    named = run_serial(made, data, punctuate=every)
+    assert named.tags == run_serial(made, data, time_punctuation=every).tags
+    assert named.table.equals(made.run(data, punctuate=every).table)
+    with pytest.raises(od.PlanError, match="two names of one option"):
+        run_serial(made, data, punctuate=every, time_punctuation=every)
