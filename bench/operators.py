@@ -462,7 +462,7 @@ def page(figures: dict[str, Any]) -> str:
         operators = made.plan.operators
         kinds = dict.fromkeys(one.kind for one in operators)
         state = [field.name for one in operators for field in _own_state(one)]
-        texts = [one.describe().replace("|", "\\|") for one in operators]
+        texts = [one.shown().replace("|", "\\|") for one in operators]
         found = figures.get(name, {})
         rivals = [found[engine] for engine in ("polars", "duckdb") if found.get(engine)]
         ratio = f"{min(rivals) / found['auto']:.2f}" if rivals and found.get("auto") else ""

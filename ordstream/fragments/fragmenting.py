@@ -271,7 +271,7 @@ def explain(
             )
         lines.append(f"fragment {number}, {where}")
         lines += [
-            f"{position:>2}  {operator.kind}  {operator.name}: {operator.describe()}"
+            f"{position:>2}  {operator.kind}  {operator.name}: {operator.shown()}"
             for position, operator in enumerate(fragment.operators, fragment.first + 1)
         ] or ["        order tags only"]
         lines += [

@@ -119,6 +119,18 @@ def shown_span(value: Duration, field: pa.Field, what: str) -> int:
     return span
 
 
+def written_span(units: int, field: pa.Field) -> str:
+    """A span of a time column as a user would write it, such as "1h30m": of integers the number."""
+    type_ = field.type
+    if pat.is_integer(type_) or abs(units) >= INT64_MAX:
+        return str(units)
+    left, parts = abs(units) * _unit(type_), []
+    for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
+        count, left = divmod(left, UNITS[unit])
+        parts += [f"{count}{unit}"] if count else []
+    return ("-" if units < 0 else "") + ("".join(parts) or "0s")
+
+
 def _unit(type_: pa.DataType) -> int:
     """Nanoseconds of a column's unit."""
     if pat.is_timestamp(type_):

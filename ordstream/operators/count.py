@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -99,7 +100,7 @@ class Count(Operator):
 
     def state_identity(self) -> dict[str, str]:
         # when a count is shown (emit, above, best) is nothing that it depends on
-        return {**super().state_identity(), "parameters": f"count{self.by_key}{self._windows()}"}
+        return {**super().state_identity(), "parameters": f"count{self.by_key}{self._windows(str)}"}
 
     def columns_read(self) -> set[int]:
         return {*self.key, *given(self.time)}
@@ -108,14 +109,20 @@ class Count(Operator):
         return self.key_passed()
 
     def describe(self) -> str:
+        return self._text(str)
+
+    def shown(self) -> str:
+        return self._text(str if self.time is None else self.spans_of(self.time))
+
+    def _text(self, span: Callable[[int], str]) -> str:
         above = "" if self.above is None else f", above {self.above}"
         best = f", the {self.best} best of each bucket" if self.best else ""
-        return f"count{self.by_key}{self._windows()}{above}, {self.emit}{best}"
+        return f"count{self.by_key}{self._windows(span)}{above}, {self.emit}{best}"
 
-    def _windows(self) -> str:
+    def _windows(self, span: Callable[[int], str]) -> str:
         if self.window is None:
             return ""
-        return f", windows of {self.window} in {self.columns_named(given(self.time))}"
+        return f", windows of {span(self.window)} in {self.columns_named(given(self.time))}"
 
     def in_every_node(self) -> list[str]:
         if not self.best:

@@ -81,10 +81,11 @@ class KeptRows(Operator):
         kept = ", ".join(f"{field.name}: {field.type}" for field in fields)
         return {**super().state_identity(), "kept": kept or "nothing"}
 
-    def _within_text(self) -> str:
+    def _within_text(self, *, shown: bool = False) -> str:
         if self.time is None:
             return ""
-        return f" within {self.within} of {self.input.names[self.time]}"
+        within = self.spans_of(self.time)(self.within) if shown and self.within is not None else self.within
+        return f" within {within} of {self.input.names[self.time]}"
 
 
 class KeptReference(Keyed):
@@ -280,10 +281,11 @@ class Deduplicate(KeptRows):
     def own_notes(self) -> list[str]:
         if self.time is None:
             return []
-        if self.clock is None:
+        if self.clock is None or self.period is None:
             return [f"{self.input.names[self.time]!r} is not the clock: spans end at their key's next row, "
                     "or by punctuate="]  # fmt: skip
-        return [f"spans end by {clock_text(self.clock)}, at multiples of {self.period}"]
+        period = self.spans_of(self.time)(self.period)
+        return [f"spans end by {clock_text(self.clock)}, at multiples of {period}"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -307,6 +309,9 @@ class DeduplicateFirst(Deduplicate):
     def describe(self) -> str:
         return f"deduplicate{self.by_key}, keep first{self._within_text()}"
 
+    def shown(self) -> str:
+        return f"deduplicate{self.by_key}, keep first{self._within_text(shown=True)}"
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DeduplicateLast(Deduplicate):
@@ -319,6 +324,9 @@ class DeduplicateLast(Deduplicate):
 
     def describe(self) -> str:
         return f"deduplicate{self.by_key}, keep last{self._within_text()}"
+
+    def shown(self) -> str:
+        return f"deduplicate{self.by_key}, keep last{self._within_text(shown=True)}"
 
     @property
     def only_at_end(self) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from ordstream.errors import CheckpointError, PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr
+from ordstream.ground.duration import written_span
 from ordstream.ground.packed_types import as_kept
 from ordstream.ground.types import unique_names
 
@@ -196,6 +198,14 @@ class Operator:
     def rejections_of(self) -> str:
         """Of an operator that `takes_rejections`: the name of the one that rejects; else ""."""
         return ""
+
+    def shown(self) -> str:
+        """`describe` for a reader, who wants "5m" where a stored state has always told units."""
+        return self.describe()
+
+    def spans_of(self, column: int) -> Callable[[int], str]:
+        """How `shown` writes spans of a time column."""
+        return partial(written_span, field=self.input.field(column))
 
     def shown_input(self, row: dict[str, Any]) -> dict[str, Any]:
         """What an error shows of a row of the input: without columns that no user made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -143,9 +144,15 @@ class Preceding(Operator):
         return dict(enumerate(self.carry))
 
     def describe(self) -> str:
-        within = (
-            "" if self.within is None else f" within {self.within} of {self.columns_named(given(self.time))}"
-        )
+        return self._text(str)
+
+    def shown(self) -> str:
+        return self._text(str if self.time is None else self.spans_of(self.time))
+
+    def _text(self, span: Callable[[int], str]) -> str:
+        within = ""
+        if self.within is not None:
+            within = f" within {span(self.within)} of {self.columns_named(given(self.time))}"
         when = "" if self.when is None else f" when {self.when.text}"
         columns = self.columns_named(self.columns)
         return f"preceding {self.n}{self.by_key}: {columns}{within}{when}{where_text(self.where)}"

@@ -100,7 +100,8 @@ class Process(FunctionText):
     def own_notes(self) -> list[str]:
         if self.clock is None:
             return []
-        return [f"timers fire by {clock_text(self.clock)}, at multiples of {self.period}"]
+        period = self.spans_of(self.clock_column)(self.period)
+        return [f"timers fire by {clock_text(self.clock)}, at multiples of {period}"]
 
     @property
     def can_snapshot(self) -> bool:

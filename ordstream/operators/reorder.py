@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -115,7 +116,13 @@ class Reorder(Operator):
         return "ValueError: " + comes_late(self.input.field(self.time), row[self.time], latest, self.slack)
 
     def describe(self) -> str:
-        return f"reorder by {self.input.names[self.time]}, slack {self.slack}, late {self.late}"
+        return self._text(str)
+
+    def shown(self) -> str:
+        return self._text(self.spans_of(self.time))
+
+    def _text(self, span: Callable[[int], str]) -> str:
+        return f"reorder by {self.input.names[self.time]}, slack {span(self.slack)}, late {self.late}"
 
     def state_identity(self) -> dict[str, str]:
         # what becomes of a late row is nothing that the rows that wait depend on

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -138,9 +138,15 @@ class Rolling(Operator):
         return self.input_passed()
 
     def describe(self) -> str:
+        return self._text(str)
+
+    def shown(self) -> str:
+        return self._text(str if self.time is None else self.spans_of(self.time))
+
+    def _text(self, span: Callable[[int], str]) -> str:
         made = calls(self.input.names, self.aggregates)
         of = "" if self.time is None else f" of {self.input.names[self.time]}"
-        return f"window{self.by_key}: {self.window}{of}: {made}"
+        return f"window{self.by_key}: {self.window.text(span)}{of}: {made}"
 
     def own_notes(self) -> list[str]:
         if self.time is None or self.clock is not None:

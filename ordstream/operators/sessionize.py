@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -137,10 +137,16 @@ class Sessionize(Operator):
         return self.key_passed()
 
     def describe(self) -> str:
+        return self._text(str)
+
+    def shown(self) -> str:
+        return self._text(self.spans_of(self.time))
+
+    def _text(self, span: Callable[[int], str]) -> str:
         made = calls(self.input.names, self.aggregates)
         return (
             f"sessionize{self.by_key}, time {self.input.names[self.time]}, timeout "
-            f"{self.timeout}{': ' * bool(made)}{made}"
+            f"{span(self.timeout)}{': ' * bool(made)}{made}"
         )
 
     def given_needed(self, values: frozenset[int], nulls: frozenset[int]) -> Self:

@@ -6,7 +6,7 @@ two tuples in that sequence, so what is given depends on nothing else. Null in a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -188,7 +188,8 @@ class TimeJoin(Operator):
         if self.max_state_bytes is not None:
             notes.append(f"at most {self.max_state_bytes} bytes of state")
         if self.clock is not None and self.clock_wanted() is not None:
-            return [*notes, f"rows are forgotten by {clock_text(self.clock)}, at multiples of {self.period}"]
+            period = self.spans_of(self.times[LEFT])(self.period)
+            return [*notes, f"rows are forgotten by {clock_text(self.clock)}, at multiples of {period}"]
         return [*notes, "rows are forgotten at their key's next tuple"]
 
     def _time_text(self) -> str:
@@ -252,7 +253,13 @@ class IntervalJoin(TimeJoin):
         return self.how == "left"
 
     def describe(self) -> str:
-        low, high = self.within
+        return self._text(str)
+
+    def shown(self) -> str:
+        return self._text(self.spans_of(self.times[LEFT]))
+
+    def _text(self, span: Callable[[int], str]) -> str:
+        low, high = map(span, self.within)
         return f"join_interval {self.how}{self.by_key}, right {self._time_text()} - left in [{low}, {high}]"
 
 
@@ -297,7 +304,13 @@ class AsofJoin(TimeJoin):
         return self.key_passed() | left
 
     def describe(self) -> str:
-        tolerance = "" if self.tolerance is None else f", at most {self.tolerance} before it"
+        return self._text(str)
+
+    def shown(self) -> str:
+        return self._text(self.spans_of(self.times[LEFT]))
+
+    def _text(self, span: Callable[[int], str]) -> str:
+        tolerance = "" if self.tolerance is None else f", at most {span(self.tolerance)} before it"
         return f"join_asof{self.by_key}, the last right tuple by {self._time_text()}{tolerance}"
 
 

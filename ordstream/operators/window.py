@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -160,16 +160,20 @@ class Window(Operator):
     def describe(self) -> str:
         return f"window{self.by_key}{self._what()}, emit {self.emit}"
 
-    def _what(self) -> str:
+    def shown(self) -> str:
+        return f"window{self.by_key}{self._what(self.spans_of(self.time))}, emit {self.emit}"
+
+    def _what(self, span: Callable[[int], str] = str) -> str:
         made = calls(self.input.names, self.aggregates)
-        return f": {self.window} of {self.input.names[self.time]}: {made}"
+        return f": {self.window.text(span)} of {self.input.names[self.time]}: {made}"
 
     def own_notes(self) -> list[str]:
         field, bound = self.input.field(self.time), self.window
         if self.clock is None:
             text = f"{field.name!r} is not the clock: a window closes at its key's next row, or at the end"
         else:
-            text = f"closed by {clock_text(self.clock)}, at multiples of {bound.marks}"
+            marks = self.spans_of(self.time)(bound.marks)
+            text = f"closed by {clock_text(self.clock)}, at multiples of {marks}"
         notes = [text]
         zone = getattr(field.type, "tz", None)
         if bound.kind == "tumbling" and not bound.offset and zone not in (None, "UTC"):

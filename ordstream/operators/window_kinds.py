@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -69,15 +70,20 @@ class BoundWindow(NamedTuple):
         return -(-self.length // self.every) if self.every else 1
 
     def __str__(self) -> str:
+        return self.text(str)
+
+    def text(self, span: Callable[[int], str]) -> str:
+        """What it is; `span`: how a span of time is written."""
         if self.calendar is not None:
             return str(self.calendar)
-        begins = f" from {self.offset}" if self.offset else ""
+        length = str(self.length) if self.kind == "rows" else span(self.length)
+        begins = f" from {span(self.offset)}" if self.offset else ""
         if self.every:
-            return f"{self.kind} {self.length} every {self.every}{begins}"
+            return f"{self.kind} {length} every {span(self.every)}{begins}"
         if begins:
-            return f"{self.kind} {self.length}{begins}"
+            return f"{self.kind} {length}{begins}"
         ends = f" closed {self.closed}" if self.kind == "rolling" and self.closed != "right" else ""
-        return f"{self.kind} {self.length}{ends}"
+        return f"{self.kind} {length}{ends}"
 
 
 @dataclass(frozen=True)

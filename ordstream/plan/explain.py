@@ -26,7 +26,7 @@ def explain(plan: Plan) -> str:
     for position, operator in enumerate(plan.operators):
         lines += drawing.before(position)
         lines.append(
-            drawing.at(f"{position + 1:>2}  {operator.kind}  {operator.name}: {operator.describe()}")
+            drawing.at(f"{position + 1:>2}  {operator.kind}  {operator.name}: {operator.shown()}")
         )
         notes = operator.notes(plan.operators[position + 1 :])
         lines += [drawing.beside(f"        {note}") for note in notes]
