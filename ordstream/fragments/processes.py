@@ -65,6 +65,21 @@ def without_lost_script() -> Iterator[None]:
         main.__file__ = path
 
 
+@contextlib.contextmanager
+def enough_descriptors(n: int) -> Iterator[None]:
+    """An OSError for too few file descriptors says whose they are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        text = (
+            f"{os.strerror(error.errno)}: processes={n} takes about {n + 10} file descriptors of this "
+            "process, and more as it starts; allow more (ulimit -n), or use fewer processes"
+        )
+        raise OSError(error.errno, text) from error
+
+
 class Processes:
     """Spawned processes, one per node, with a socket between each two of them and to this one. A context
     manager; leaving it ends them, whatever they are doing. One run at a time.
@@ -84,6 +99,8 @@ class Processes:
     ------
     PlanError
         This process may start none.
+    OSError
+        There are too few file descriptors.
     """
 
     def __init__(self, n: int) -> None:
@@ -93,6 +110,10 @@ class Processes:
                 "such a process may start none; use concurrent.futures.ProcessPoolExecutor, or run without "
                 "processes="
             )
+        with enough_descriptors(n):
+            self._start(n)
+
+    def _start(self, n: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.run = 0
         self._handler: Handler | None = None

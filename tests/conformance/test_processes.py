@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import pathlib
+import resource
 import subprocess
 import sys
 import threading
@@ -375,6 +377,21 @@ def test_a_worker_of_a_pool_says_that_it_may_start_no_process(monkeypatch):
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
     with pytest.raises(od.PlanError, match=r"processes=2 can't run in a worker of multiprocessing\.Pool"):
         build().run(rows(3), processes=2)
+
+
+@pytest.mark.parametrize("more", [2, 14])
+def test_too_few_file_descriptors_name_processes(more):
+    """It was [Errno 24] Too many open files, and nothing else."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    counted = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count())
+    now = len(list(pathlib.Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (now + more, hard))
+    try:
+        with pytest.raises(OSError, match=r"processes=4 takes about .* file descriptors .*ulimit -n"):
+            counted.run(rows(3), processes=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert counted.run(rows(3), processes=4).table.equals(run_serial(counted, rows(3)).table)
 
 
 def test_a_policy_per_operator_is_refused():
