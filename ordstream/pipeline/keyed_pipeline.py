@@ -37,7 +37,9 @@ KEYED = (
 
 
 class KeyedPipeline(KeyedJoins, StatefulOperators):
-    """What `key_by` returns: it waits for the operator that keeps one state per key."""
+    """What `key_by` returns: it waits for the operator that keeps one state per key. Each takes `name` and
+    `on_error`, as those of a `Pipeline`.
+    """
 
     def __init__(
         self,

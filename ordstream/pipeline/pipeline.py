@@ -3,11 +3,6 @@
 Every method returns a new pipeline; nothing runs before `run` or `stream`. Mistakes in columns and types are
 `SchemaError`, mistakes in structure and arguments are `PlanError`; both are raised by the method that makes
 them.
-
-Every operator has a `name`, used in errors and reports (default: the operation and its position,
-"filter_1"), and an `on_error` policy: "fail" stops the run at the failing tuple; "skip" drops that tuple,
-leaves the state as it was, and reports it; "dead_letter" does so and gives the tuple, with its error, as a
-second output (`side_output`); `od.retry(n)` calls a function again first.
 """
 
 from __future__ import annotations
@@ -68,6 +63,11 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     `row._asdict()`. Where its code uses the row as `row.item` and `row["item"]` and in no other way, it gets
     an object that has only the columns which it names: making Python's values of the others takes most of
     the time.
+
+    Every operator has a `name`, used in errors and reports (default: the operation and its position,
+    "filter_1"), and an `on_error` policy: "fail" stops the run at the failing tuple; "skip" drops it, leaves
+    the state as it was, and reports it; "dead_letter" does so and gives the tuple, with its error, as a
+    second output (`side_output`); `od.retry(n)` calls a function again first.
 
     Parameters
     ----------

@@ -490,3 +490,10 @@ def test_a_name_of_a_class_made_of_str(name):
     assert result.table.to_pylist() == run_serial(pipeline, data).table.to_pylist() == [{"x": 2}]
     assert [type(one.name) for one in result.report.operators] == [str]
     assert result.report.operators[0].name == "first"
+
+
+@pytest.mark.parametrize("kind", [od.Pipeline, od.KeyedPipeline])
+def test_help_of_a_pipeline_tells_what_each_operator_takes(kind):
+    """It stood in the docstring of a module that no user opens."""
+    for option in ("`name`", "`on_error`"):
+        assert option in kind.__doc__
