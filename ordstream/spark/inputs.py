@@ -39,7 +39,9 @@ from ordstream.spark.order import OrderBy, order_keys, order_names
 
 #: Of the place of a row's source in the mapping.
 RANK = "o0"
-#: Types that Spark brings to one without losing anything.
+#: Digits of Spark's largest decimal.
+MOST_DIGITS = 38
+#: Types that Spark brings to one without losing anything; decimals up to `MOST_DIGITS`.
 _FAMILIES: tuple[tuple[type[DataType], ...], ...] = (
     (IntegralType,),
     (FloatType, DoubleType),
@@ -274,11 +276,22 @@ def _common(name: str, parts: Sequence[_Part], wide: pa.Schema) -> DataType:
     known = [(source, kind) for source, kind in found if not isinstance(kind, NullType)] or found
     first, kind = known[0]
     for source, other in known[1:]:
-        same = other.simpleString() == kind.simpleString()
-        if not same and not any(isinstance(kind, of) and isinstance(other, of) for of in _FAMILIES):
+        if other.simpleString() == kind.simpleString():
+            continue
+        one = next((of for of in _FAMILIES if isinstance(kind, of) and isinstance(other, of)), ())
+        if not one or (DecimalType in one and _digits([told for _, told in known]) > MOST_DIGITS):
             what = wide.names[int(name[1:])] if name[0] == "c" else "what order_by names"
+            why = "no decimal of Spark's holds the values of all" if one else "both go through one column"
             raise SchemaError(
                 f"{what} is {kind.simpleString()} in source {first!r} and {other.simpleString()} in source "
-                f"{source!r}, and both go through one column: cast one of them in Spark"
+                f"{source!r}, and {why}: cast one of them in Spark"
             )
     return kind
+
+
+def _digits(kinds: Sequence[DataType]) -> int:
+    """What a decimal needs that holds all values of these. One of fewer takes them rounded, without a word:
+    so does Spark's union.
+    """
+    decimals = [kind for kind in kinds if isinstance(kind, DecimalType)]
+    return max(kind.precision - kind.scale for kind in decimals) + max(kind.scale for kind in decimals)

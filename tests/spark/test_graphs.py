@@ -3,6 +3,7 @@
 """
 
 import re
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -111,3 +112,45 @@ def test_frames_that_do_not_fit_are_refused(frames, spark):
         od.SchemaError, match="ts is timestamp in source 'clicks' and bigint in source 'orders'"
     ):
         apply(both, {"clicks": times, "orders": frames["orders"]}, merge_by="ts")
+
+
+def two_frames_of_decimals(spark, first, second, wanted):
+    """Eighths in one frame and whole numbers in the other, as Spark's decimals, and the same rows as the
+    pipeline has them.
+    """
+    schema = pa.schema([("ts", pa.int64()), ("v", wanted)])
+    values = {"a": [Decimal(n) / 8 for n in range(9)], "b": [Decimal(n) for n in range(9)]}
+    tables = {
+        name: pa.table({"ts": range(at, 18 + at, 2), "v": values[name]}, schema=schema)
+        for at, name in enumerate("ab")
+    }
+    frames = {
+        name: spark.createDataFrame(tables[name]).selectExpr("ts", f"cast(v as {kind}) as v")
+        for name, kind in (("a", first), ("b", second))
+    }
+    return schema, tables, frames
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("first", "second"), [("decimal(20,4)", "decimal(10,0)"), ("decimal(4,3)", "decimal(38,3)")]
+)
+def test_decimals_of_two_frames_keep_their_digits(spark, first, second, nodes):
+    schema, tables, frames = two_frames_of_decimals(spark, first, second, pa.decimal128(38, 3))
+    united = od.union(od.Pipeline(schema, source="a"), od.Pipeline(schema, source="b")).key_by("v").count()
+    expected = run_serial(united, tables, merge_by="ts").table
+    assert rows_of(apply(united, frames, merge_by="ts", nodes=nodes).toArrow()) == rows_of(expected)
+
+
+def test_decimals_that_no_decimal_of_spark_holds_are_not_rounded(spark):
+    """Spark's union took 0.125 for 0: of 38 digits it spares those behind the point."""
+    schema, _, frames = two_frames_of_decimals(spark, "decimal(10,4)", "decimal(38,0)", pa.decimal128(38, 4))
+    ways = [od.Pipeline(schema, source=name) for name in "ab"]
+    told = "v is decimal(10,4) in source 'a' and decimal(38,0) in source 'b', and no decimal of Spark's"
+    with pytest.raises(od.SchemaError, match=re.escape(told)):
+        apply(od.union(*ways), frames, merge_by="ts")
+    keyed = [way.select("ts") for way in ways]
+    with pytest.raises(
+        od.SchemaError, match=re.escape("what order_by names is decimal(10,4) in source 'a'")
+    ):
+        apply(od.union(*keyed), frames, merge_by="ts", order_by="v")
