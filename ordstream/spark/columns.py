@@ -142,7 +142,8 @@ class Carried:
         """Rows of `frame`, as they lie, with all that they are sorted by, and the keys of that sort."""
         frame = self.frame if some is None else some
         place = place_in_source(frame)
-        tied = list(self.columns) if place else self.ties
+        # of several frames some may know no place: these have ties of their own
+        tied = list(self.columns) if place and ROW not in frame.columns else self.ties
         further = [name for name in tied if name not in self.columns]
         rows = frame.select(
             *(column.alias(name) for name, column in self.columns.items()),

@@ -194,6 +194,8 @@ class _Part:
         What `order_by` asks for.
     texts : tuple of str
         The same as the user knows it.
+    ties : tuple of str
+        Of `columns`: all that the source has, in its order, where Spark knows no place in it.
     """
 
     name: str
@@ -201,6 +203,7 @@ class _Part:
     columns: dict[str, tuple[Column, DataType]]
     keys: tuple[SortKey, ...]
     texts: tuple[str, ...]
+    ties: tuple[str, ...]
 
 
 def _merged(given: Input, read: Collection[str], compared: Collection[int]) -> Carried:
@@ -210,7 +213,8 @@ def _merged(given: Input, read: Collection[str], compared: Collection[int]) -> C
     own = [name for name in own if any(name in part.columns for part in parts)]
     own += [RANK, *(key.column for key in parts[0].keys)]
     places = [name for name in (FILE, ROW) if any(name in part.columns for part in parts)]
-    kinds = {name: _common(name, parts, wide) for name in (*own, *places)}
+    ties = [name for part in parts for name in part.ties]
+    kinds = {name: _common(name, parts, wide) for name in (*own, *places, *ties)}
     frames = []
     for part in parts:
         missing = {name: F.lit(None).cast(kind) for name, kind in kinds.items() if name not in part.columns}
@@ -224,7 +228,7 @@ def _merged(given: Input, read: Collection[str], compared: Collection[int]) -> C
         {name: F.col(name) for name in own},
         keys,
         texts,
-        tuple(name for name in own if name not in ordered),
+        (*ties, *(name for name in own if name not in ordered)),
         [],
     )
 
@@ -241,7 +245,10 @@ def _part(given: Input, rank: int, name: str, read: Collection[str], compared: C
         raise type(error)(f"source {name!r}: {error}") from error
     place = place_in_source(one.frame)
     taken = {column: value.alias(column) for column, value in one.columns.items()}
-    rows = one.frame.select(*taken.values(), *(F.col(at).alias(column) for column, at in place.items()))
+    ties = {} if place else {f"t{rank}_{k}": at for k, at in enumerate(one.ties)}
+    further = [F.col(at) for at in one.ties if not place and at not in taken]
+    placed = (F.col(at).alias(column) for column, at in place.items())
+    rows = one.frame.select(*taken.values(), *further, *placed)
     kinds = {field.name: field.dataType for field in rows.schema.fields}
     columns = {
         carried_name(at): (F.col(own), kinds[own])
@@ -253,10 +260,11 @@ def _part(given: Input, rank: int, name: str, read: Collection[str], compared: C
     columns[carried_name(0)] = F.lit(number).cast("bigint"), LongType()
     columns[RANK] = F.lit(rank).cast("bigint"), LongType()
     columns |= {column: (F.col(column), kinds[column]) for column in place}
+    columns |= {column: (F.col(at), kinds[at]) for column, at in ties.items()}
     keys = [SortKey(f"o{k}", key.descending, key.nulls_last) for k, key in enumerate(one.keys, 1)]
     for key, own in zip(keys, one.keys, strict=True):
         columns[key.column] = F.col(own.column), kinds[own.column]
-    return _Part(name, rows, columns, tuple(keys), one.texts)
+    return _Part(name, rows, columns, tuple(keys), one.texts, tuple(ties))
 
 
 def _merge_column(given: Input) -> int:

@@ -154,3 +154,23 @@ def test_decimals_that_no_decimal_of_spark_holds_are_not_rounded(spark):
         od.SchemaError, match=re.escape("what order_by names is decimal(10,4) in source 'a'")
     ):
         apply(od.union(*keyed), frames, merge_by="ts", order_by="v")
+
+
+def test_ties_of_a_frame_go_by_its_own_columns(spark, tmp_path):
+    """Not in the order of the first source's columns, nor by those alone that the pipeline reads."""
+    a, b = (
+        pa.schema([(name, pa.int64()) for name in names]) for names in (("ts", "k", "s"), ("ts", "s", "k"))
+    )
+    first = pa.table({"ts": [1, 9], "k": [0, 0], "s": [0, 0]}, schema=a)
+    second = pa.table({"ts": [5] * 4, "s": [1, 2, 3, 4], "k": [4, 3, 2, 1]}, schema=b)
+    spark.createDataFrame(first).write.parquet(str(tmp_path / "a"))
+    there = {"frame": spark.createDataFrame(first), "files": spark.read.parquet(str(tmp_path / "a"))}
+    turned = spark.createDataFrame(second.take([2, 0, 3, 1]))
+    for read in (["ts", "k", "s"], ["ts", "k"]):
+        p = od.union(
+            *(od.Pipeline(kind, source=name).select(*read) for name, kind in zip("ab", (a, b), strict=True))
+        )
+        expected = rows_of(run_serial(p, {"a": first, "b": second}, merge_by="ts").table)
+        for what, nodes in (("frame", 1), ("files", 2)):
+            found = apply(p, {"a": there[what], "b": turned}, merge_by="ts", nodes=nodes)
+            assert rows_of(found.toArrow()) == expected, (read, what)
