@@ -196,9 +196,12 @@ def same_error(
             i for i, stage in enumerate(pipeline.plan.operators) if stage.name == expected.operator
         )
         behind = pipeline.plan.operators[position:]
-        touched = used_source_columns(Plan.line(pipeline.plan.schema_in_front(position), behind))
+        front = pipeline.plan.schema_in_front(position)
+        touched = used_source_columns(Plan.line(front, behind))
         if found.row is not None or all(used_source_columns(pipeline.plan)):
-            names = [name for name, is_used in zip(expected.row, touched, strict=True) if is_used]
+            used = {name for name, is_used in zip(front.names, touched, strict=True) if is_used}
+            # a join shows its own side's columns only
+            names = [name for name in front.names if name in used & {*expected.row, *(found.row or {})}]
             rows = [
                 {name: exact((e.row or {}).get(name, "absent")) for name in names} for e in (found, expected)
             ]
