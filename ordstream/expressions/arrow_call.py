@@ -112,15 +112,25 @@ def _lists(like: pa.Array, texts: pa.Array) -> pa.Array:
 
 
 def _or_null(values: pa.Array, function: str, options: tuple[tuple[str, Any], ...]) -> pa.Array:
-    """A function of each value for which it has an answer; the others are halved until they stand alone."""
+    """A function of each value for which it has an answer."""
+    call = _function(function, options)
     try:
-        return _function(function, options)(values)
+        return call(values)
+    except pa.ArrowInvalid:  # a refusal is slow, and what stands for no number is often the same
+        distinct = values.dictionary_encode()
+        return _halves_or_null(distinct.dictionary, call).take(distinct.indices)
+
+
+def _halves_or_null(values: pa.Array, call: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Values without an answer are halved until they stand alone."""
+    try:
+        return call(values)
     except pa.ArrowInvalid:
         if len(values) == 1:
-            return pa.nulls(1, _function(function, options)(values.slice(1)).type)
+            return pa.nulls(1, call(values.slice(1)).type)
     half = len(values) // 2
     parts = (values.slice(0, half), values.slice(half))
-    return pa.concat_arrays([_or_null(part, function, options) for part in parts])
+    return pa.concat_arrays([_halves_or_null(part, call) for part in parts])
 
 
 def _has_answer(values: pa.Array, function: str, options: tuple[tuple[str, Any], ...]) -> pa.Array:

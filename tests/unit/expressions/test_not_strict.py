@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.expressions import arrow_call
 from ordstream.testing import run_serial
 
 TEXTS = ["1", "x", None, "3.5", " 7", "-12", "99999999999", "300", "", "nan", "1e400", "true", "-0", "+5",
@@ -134,3 +135,20 @@ def test_it_is_shown_as_it_is_written():
         repr(x.str.to_date("%d", strict=False)): "x.str.to_date('%d', strict=False)",
     }  # fmt: skip
     assert list(shown) == list(shown.values())
+
+
+def test_what_is_the_same_is_refused_once(monkeypatch):
+    """Arrow tells of one text at a time, and a refusal is slow."""
+    sizes, halves = [], arrow_call._halves_or_null
+
+    def counting(values, call):
+        sizes.append(len(values))
+        return halves(values, call)
+
+    monkeypatch.setattr(arrow_call, "_halves_or_null", counting)
+    texts = pa.array(["n/a", "7", None, "-"] * 500)
+    p = od.Pipeline({"x": pa.string()}).select(y=od.col("x").cast(int, strict=False))
+    found = p.run(pa.table({"x": texts}), workers=0, chunk_rows=2_000).table
+    assert found["y"].to_pylist() == [None, 7, None, None] * 500
+    assert 0 < len(sizes) < 20
+    assert max(sizes) <= 4  # null's place may hold a text of its own
