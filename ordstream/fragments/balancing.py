@@ -182,6 +182,17 @@ class Balancing:
         return time.perf_counter() >= decided.next_step
 
     @property
+    def due_in(self) -> float | None:
+        """Seconds until the next step may begin; None: none waits for its time, which may be over: what
+        begins none then is not the clock.
+        """
+        decided = self._decided
+        if decided is None or decided.shift is not None or self._failed:
+            return None
+        left = decided.next_step - time.perf_counter()
+        return left if left > 0 else None
+
+    @property
     def pauses(self) -> bool:
         """No row may follow the step that is in the order before it is done (`Mixed.protocol`)."""
         decided = self._decided

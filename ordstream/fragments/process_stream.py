@@ -268,6 +268,8 @@ class ProcessStream(Reader):
         due, patience = driver.due_in, WAIT_S
         if self._marking is not None and (every := self._marking.snapshots.seconds) is not None:
             patience = min(patience, every / 4)
+        if self._balancing is not None and (step := self._balancing.due_in) is not None:
+            patience = min(patience, step)
         return patience if due is None else min(patience, due)
 
     def _ready(self, *, waiting: bool) -> pa.RecordBatch | None:

@@ -253,6 +253,7 @@ def test_steps_leave_time_between_them(pace, monkeypatch):
         for _ in (0, 1):
             made.heard(Moved(shift.number, 1, 0))
         assert made.wants_move() == (pace == 0 or not threads)
+        assert (made.due_in is None) == made.wants_move()  # the caller looks again, though no row comes
 
 
 @pytest.mark.parametrize(("long", "sizes"), [(0.0, [5, 20, 3]), (1e9, [5] * 5 + [3])])
