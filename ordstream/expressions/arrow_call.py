@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.expressions import zones
+from ordstream.expressions.not_strict import answers
 from ordstream.expressions.strptime import read_times
 from ordstream.ground.types import is_string, storage_type
 
@@ -112,25 +113,7 @@ def _lists(like: pa.Array, texts: pa.Array) -> pa.Array:
 
 
 def _or_null(values: pa.Array, function: str, options: tuple[tuple[str, Any], ...]) -> pa.Array:
-    """A function of each value for which it has an answer."""
-    call = _function(function, options)
-    try:
-        return call(values)
-    except pa.ArrowInvalid:  # a refusal is slow, and what stands for no number is often the same
-        distinct = values.dictionary_encode()
-        return _halves_or_null(distinct.dictionary, call).take(distinct.indices)
-
-
-def _halves_or_null(values: pa.Array, call: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Values without an answer are halved until they stand alone."""
-    try:
-        return call(values)
-    except pa.ArrowInvalid:
-        if len(values) == 1:
-            return pa.nulls(1, call(values.slice(1)).type)
-    half = len(values) // 2
-    parts = (values.slice(0, half), values.slice(half))
-    return pa.concat_arrays([_halves_or_null(part, call) for part in parts])
+    return answers(values, _function(function, options), function, options)
 
 
 def _has_answer(values: pa.Array, function: str, options: tuple[tuple[str, Any], ...]) -> pa.Array:

@@ -100,6 +100,10 @@ class BoundExpr:
         """Indexes of the input columns that the program reads, ascending."""
         return tuple(sorted({instruction[1] for instruction in self.code if instruction[0] in LOADS}))
 
+    def calls_arrow(self) -> bool:
+        """Whether it has a function of Arrow's, which the core calls for all rows of a chunk at once."""
+        return any(instruction[0].startswith("arrow_") for instruction in self.code)
+
     def tests_nulls_only(self) -> bool:
         """Whether all that is asked of a column of the input is whether it is null. Such a
         program cannot fail.

@@ -55,6 +55,11 @@ _READ = {
 _PIECE = re.compile(r"%[EO]?(?P<letter>.)|(?P<space>\s+)|(?P<text>[^%\s]+|%)", re.DOTALL)
 _DAY = 86_400
 
+#: `pyarrow.compute.strptime` and the like spend as much time on their arguments as these on some rows.
+_STRPTIME, _EXTRACT, _DAY_OF_MONTH, _DAY_OF_YEAR = map(
+    pc.get_function, ("strptime", "extract_regex", "day", "day_of_year")
+)
+
 
 def check_format(format_: str, what: str) -> None:
     """SchemaError where a part of the date is read and nothing done with it."""
@@ -75,24 +80,30 @@ def read_times(values: pa.Array, format: str, unit: str, error_is_null: bool) ->
     pyarrow.ArrowInvalid
         A text that says no time, or a day that its month or year has not.
     """
-    times = pc.strptime(values, format=format, unit=unit, error_is_null=error_is_null)
+    times = _STRPTIME.call([values], pc.StrptimeOptions(format, unit, error_is_null))
     pattern = _pattern(format)
     if pattern is None:
         return times
-    said = pc.struct_field(pc.extract_regex(values, pattern), "day").cast(pa.int64())
-    number = pc.day_of_year if "j" in _letters(format) else pc.day
-    fits = pc.equal(number(times), said)
-    moves = [-2] if "S" in _letters(format) else []  # a leap second is in the next day
-    if "z" in _letters(format):  # and in UTC it may be the day before, or behind
+    said = pc.struct_field(_EXTRACT.call([values], pc.ExtractRegexOptions(pattern)), "day").cast(pa.int64())
+    number = _DAY_OF_YEAR if "j" in _letters(format) else _DAY_OF_MONTH
+    if not number.call([times]).equals(said):
+        _check_days(values, format, times, said, number)
+    return times
+
+
+def _check_days(values: pa.Array, format_: str, times: pa.Array, said: pa.Array, number: Any) -> None:
+    """ArrowInvalid where a day that the text says is not that of its time."""
+    fits = pc.equal(number.call([times]), said)
+    moves = [-2] if "S" in _letters(format_) else []  # a leap second is in the next day
+    if "z" in _letters(format_):  # and in UTC it may be the day before, or behind
         moves += [-_DAY, _DAY]
     for seconds in moves:
-        moved = pc.add(times, pa.scalar(seconds, pa.duration("s")).cast(pa.duration(unit)))
-        fits = pc.or_(fits, pc.equal(number(moved), said))
+        moved = pc.add(times, pa.scalar(seconds, pa.duration("s")).cast(pa.duration(times.type.unit)))
+        fits = pc.or_(fits, pc.equal(number.call([moved]), said))
     wrong = pc.index(pc.fill_null(fits, True), False).as_py()
     if wrong >= 0:
         day = said[wrong].as_py()
         raise pa.ArrowInvalid(f"{values[wrong].as_py()!r} says no date: there is no day {day}")
-    return times
 
 
 @functools.lru_cache(maxsize=256)
@@ -109,9 +120,10 @@ def _pattern(format_: str) -> str | None:
     return f"^{made}" if made.count("?P<day>") == 1 else None
 
 
-def _letters(format_: str) -> set[str]:
+@functools.lru_cache(maxsize=256)
+def _letters(format_: str) -> frozenset[str]:
     found: set[Any] = {piece["letter"] for piece in _PIECE.finditer(_expanded(format_))}
-    return found - {None}
+    return frozenset(found - {None})
 
 
 def _expanded(format_: str) -> str:

@@ -60,6 +60,7 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
     if physical.split is not None:
         name, parallelism = physical.split
         made.chain.append(CoreOperator(name, "SL", IdentityKernel(source), None, 0, None, parallelism))
+    careful = any(one.operator.sheds for one in physical.operators)  # it is by small chunks that it sheds
     places: list[int] = []  # of the plan's operators in the chain
     for position, one in enumerate(physical.operators):
         operator = in_run(one.operator, settings.punctuate)
@@ -88,6 +89,7 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
                 one.buckets,
                 one.bounds,
                 one.parallelism,
+                one.calls and not careful,
                 marks if marks < 0 else places[marks],
             )
         )

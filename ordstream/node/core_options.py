@@ -33,6 +33,7 @@ class CoreOperator(NamedTuple):
     # range partitioning: buckets - 1 ascending values; None: by hash
     bounds: npt.NDArray[np.int64] | npt.NDArray[np.float64] | None
     parallelism: int  # most workers at a time, at least 1
+    calls: bool = False  # a call of the kernel costs much beside its rows
     marks_of: int = SOURCE_MARKS  # whose time punctuations reach the kernel (plan/clock.py)
 
 

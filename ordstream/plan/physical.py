@@ -8,14 +8,15 @@ their fragment of a plan; `explain` shows it; `run_serial` refuses what it refus
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError
+from ordstream.expressions.bound import BoundExpr
 from ordstream.operators.operator import Operator
 from ordstream.plan.columns import unread_source_columns, used_source_columns
 from ordstream.plan.lanes import laid_out
@@ -62,6 +63,11 @@ class PhysicalOperator:
     bounds: Any
     parallelism: int
     lane: int = 0
+
+    @property
+    def calls(self) -> bool:
+        """A call of its kernel may cost much beside its rows: it runs a function, Python's or Arrow's."""
+        return self.operator.is_python or any(one.calls_arrow() for one in _expressions(vars(self.operator)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +177,20 @@ def physical(
         min_rows=1 if careful else LEAST_CHUNK_ROWS,
         max_rows=MOST_CHUNK_ROWS,
     )
+
+
+def _expressions(held: Any) -> Iterator[BoundExpr]:
+    """All lowered expressions in an operator's fields."""
+    if isinstance(held, BoundExpr):
+        yield held
+    elif isinstance(held, dict):
+        for one in held.values():
+            yield from _expressions(one)
+    elif isinstance(held, tuple | list):
+        for one in held:
+            yield from _expressions(one)
+    elif is_dataclass(held) and not isinstance(held, type | Operator):
+        yield from _expressions(vars(held))
 
 
 def _spread(

@@ -7,6 +7,7 @@ from ordstream._core.flow.ingress cimport ingress_init
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
 from ordstream._core.flow.runtime cimport Runtime, Seen, waits_of_new_runs
+from ordstream._core.flow.call_cost cimport CallCost, call_cost_init
 from ordstream._core.flow.scheduler cimport OperatorStats, scheduler_init, stats_init
 from ordstream._core.flow.scheduler import HEURISTICS
 from ordstream._core.flow.shedding cimport SHED_LIVE, ShedControl, shed_attach
@@ -77,12 +78,14 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     rt.stats = <OperatorStats*> calloc(rt.n, sizeof(OperatorStats))
     rt.seen_each = (rt.n + 15) & ~<int64_t> 7                 # no two workers write one line
     rt.seen = <Seen*> calloc((workers + 1) * rt.seen_each, sizeof(Seen))
+    rt.calls = <CallCost*> calloc(rt.n + 1, sizeof(CallCost))
     rt.weights = <double*> calloc(rt.n + 1, sizeof(double))
     rt.slice_start = <int64_t*> calloc(workers + 1, sizeof(int64_t))
     rt.run.work = event_count_new()
     rt.run.reader = event_count_new()
     rt.gate = event_count_new()
     if (rt.operators == NULL or rt.stats == NULL or rt.seen == NULL or rt.weights == NULL
+            or rt.calls == NULL
             or rt.slice_start == NULL or rt.run.work == NULL or rt.run.reader == NULL or rt.gate == NULL):
         raise MemoryError
     rt.run.ingress = &rt.ingress
@@ -135,11 +138,13 @@ cdef void free_shared(Runtime* rt) noexcept:
     free(rt.operators)
     free(rt.stats)
     free(rt.seen)
+    free(rt.calls)
     free(rt.weights)
     free(rt.slice_start)
     rt.operators = NULL
     rt.stats = NULL
     rt.seen = NULL
+    rt.calls = NULL
     rt.weights = NULL
     rt.slice_start = NULL
     if rt.run.work != NULL:
@@ -264,6 +269,9 @@ cdef int build_operator(Runtime* rt, int32_t i, object operator, object options)
     else:
         op.next = &rt.operators[i + 1]
     stats_init(&rt.stats[i], op.M, rt.run.workers, operator.buckets if op.kind == PS else 1)
+    if operator.calls:
+        call_cost_init(&rt.calls[i], operator.buckets if op.kind == PS else 1)
+        rt.stats[i].call = &rt.calls[i]
     if i and rt.operators[i - 1].kernel.shed != NULL:
         protect(rt, op, <ShedControl*> rt.operators[i - 1].kernel.shed, options)
     build_queues(rt, op, operator, options)

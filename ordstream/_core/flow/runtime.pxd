@@ -8,6 +8,7 @@ from ordstream._core.flow.egress cimport Egress
 from ordstream._core.flow.elastic cimport Elastic
 from ordstream._core.flow.ingress cimport Ingress
 from ordstream._core.flow.operator cimport Operator, RunState, Slice
+from ordstream._core.flow.call_cost cimport CallCost
 from ordstream._core.flow.scheduler cimport OperatorStats, Scheduler
 from ordstream._core.ground.threads cimport EventCount
 
@@ -60,6 +61,7 @@ cdef struct Runtime:
     uint64_t shaken
     int64_t look_at        # time of the next observation
     int64_t units          # `elastic.searches` when the weights were set
+    CallCost* calls        # by operator: what its calls cost, where `OperatorStats.call` points here
     double* weights        # unit of work: cost of a tuple of each operator, ns
     int64_t* slice_start   # by worker: when its slice began; 0: it is in none
     double slice_ns        # of all slices that have ended

@@ -5,6 +5,7 @@ virtual time) fills an array of OperatorStats, calls scheduler_choose under its 
 slice with stats_account.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from ordstream._core.flow.call_cost cimport CallCost
 
 cdef enum Heuristic:
     CT = 0
@@ -29,6 +30,7 @@ cdef struct OperatorStats:
     double seen            # decayed tuples behind c
     double kernel_ns       # decayed time and tuples behind k, sampled
     double kernel_seen
+    CallCost* call         # where a call costs much beside its rows: what it costs; else NULL
     double spread          # the kernel's work on one chunk may be so many times chunk_ns
     double sum_in          # decayed tuples in and out behind s
     double sum_out

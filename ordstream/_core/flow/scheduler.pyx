@@ -17,6 +17,8 @@ e) The driver decides what is schedulable: an operator with input and a free pla
    output and room downstream.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from ordstream._core.flow.call_cost cimport (
+    CallCost, call_cost_init, call_cost_known, call_cost_most, call_cost_note)
 
 cdef enum:
     MAX_BUDGET = 1 << 20
@@ -43,6 +45,7 @@ cdef void stats_init(OperatorStats* o, int32_t M, int32_t workers, int32_t bucke
     o.k = PRIOR_COST
     o.kernel_ns = PRIOR_COST
     o.kernel_seen = 1.0
+    o.call = NULL
     o.spread = max(1.0, min(workers, buckets) * SPREAD)
     o.sum_in = 1.0
     o.sum_out = 1.0
@@ -78,11 +81,16 @@ cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t 
             o.kernel_ns += kernel_ns
             o.kernel_seen += kernel_rows
             o.k = o.kernel_ns / o.kernel_seen
+            if o.call != NULL:
+                o.call.calls += 1.0
+                call_cost_note(o.call, kernel_rows, kernel_ns)
         if o.busy_ns > DECAY_NS:
             o.busy_ns *= 0.5
             o.seen *= 0.5
             o.kernel_ns *= 0.5
             o.kernel_seen *= 0.5
+            if o.call != NULL:
+                o.call.calls *= 0.5
         if o.sum_in > 1e6:
             o.sum_in *= 0.5
             o.sum_out *= 0.5
@@ -101,32 +109,53 @@ cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil:
         ops[i].cs = cs
 
 
+cdef double rows_beside_calls(const OperatorStats* o, double chunk_ns) noexcept nogil:
+    """How many rows a chunk should have, so that its calls take their part of `chunk_ns`, and three times
+    what they take for no rows: of a long call that is a quarter.
+
+    At most twice as many as were tried, and twice as many where calls of one size leave it open. Means tell
+    of rows that take long now and then, and no chunk should have many of those; but also of calls that were
+    held up. So they set the first part, and four times the whole is the most by their measure.
+    """
+    cdef CallCost* c = o.call
+    cdef double most = 2.0 * c.parts * call_cost_most(c)
+    cdef double work = chunk_ns * o.spread
+    cdef double calls
+    cdef double mean
+    if not call_cost_known(c):
+        return most
+    calls = c.fixed * c.parts
+    mean = max(o.k - c.fixed * c.calls / o.kernel_seen, o.k / 64)
+    most = min(most, 4 * (work + 4 * calls) / o.k)
+    return min(most, work / mean + 3 * calls / max(c.row, o.k / 64))
+
+
 cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows,
                             int64_t max_rows) noexcept nogil:
     """How many rows take `chunk_ns` in the operator that has the most work per source tuple, or `spread`
-    times that where workers share a chunk; clamped to [min_rows, max_rows].
+    times that where workers share a chunk, or more where its calls cost much beside their rows; clamped to
+    [min_rows, max_rows].
 
     Work is the kernel's alone. Were it all that a slice takes, then what a part costs, rows or not, would
     make chunks smaller, their parts smaller, and what a row costs larger: chunks would end at min_rows.
     """
     cdef double reach = 1.0
-    cdef double worst = 1.0
-    cdef double cost
+    cdef double least = <double> max_rows
+    cdef double rows
+    cdef double beside
     cdef int32_t i
-    cdef int64_t rows
     for i in range(n):
-        cost = ops[i].k * reach / ops[i].spread
-        if cost > worst:
-            worst = cost
+        rows = chunk_ns / max(1.0, ops[i].k * reach / ops[i].spread)
+        if ops[i].call != NULL:
+            beside = rows_beside_calls(&ops[i], chunk_ns) / reach
+            if beside > rows:
+                rows = beside
+        if rows < least:
+            least = rows
         reach *= ops[i].s
         if reach > 1e6:
             reach = 1e6
-    rows = <int64_t> (chunk_ns / worst)
-    if rows < min_rows:
-        rows = min_rows
-    if rows > max_rows:
-        rows = max_rows
-    return rows
+    return max(<int64_t> least, min_rows)
 
 
 cdef int choose_qst(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
@@ -303,10 +332,11 @@ cdef class PySchedulerDoor:
     """
     cdef Scheduler scheduler
     cdef OperatorStats[64] ops
+    cdef CallCost[64] calls
     cdef public int n
 
     def __init__(self, heuristic, max_parallelism, slice_us=100.0, window_us=10_000.0, capacity=65536.0,
-                 seed=1, workers=1, buckets=None):
+                 seed=1, workers=1, buckets=None, calls=False):
         if heuristic not in HEURISTICS:
             raise ValueError(f"unknown scheduler {heuristic!r}; choose one of {', '.join(HEURISTICS)}")
         self.n = len(max_parallelism)
@@ -316,6 +346,9 @@ cdef class PySchedulerDoor:
                        seed)
         for i in range(self.n):
             stats_init(&self.ops[i], max_parallelism[i], workers, 1 if buckets is None else buckets[i])
+            if calls:
+                call_cost_init(&self.calls[i], 1 if buckets is None else buckets[i])
+                self.ops[i].call = &self.calls[i]
 
     def choose(self, int64_t now_ns, worklists, workers, schedulable=None):
         """(operator, budget in tuples), or None. worklists: I_i; workers: w_i; schedulable default: I_i > 0
@@ -344,7 +377,13 @@ cdef class PySchedulerDoor:
 
     def stats(self, int i):
         """The operator's quantities as a dict."""
-        return self.ops[i]
+        cdef OperatorStats* o = &self.ops[i]
+        return {
+            "c": o.c, "k": o.k, "s": o.s, "cs": o.cs, "T": o.T, "I": o.I, "w": o.w, "spread": o.spread,
+            "waited": o.waited, "max_waited": o.max_waited, "tuples_in": o.tuples_in,
+            "tuples_out": o.tuples_out, "chunks": o.chunks, "slices": o.slices, "worker_ns": o.worker_ns,
+            "call": None if o.call == NULL else o.call.fixed,
+        }
 
     @property
     def decisions(self):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.expressions import arrow_call
+from ordstream.expressions import not_strict
 from ordstream.testing import run_serial
 
 TEXTS = ["1", "x", None, "3.5", " 7", "-12", "99999999999", "300", "", "nan", "1e400", "true", "-0", "+5",
@@ -22,8 +22,10 @@ WIDTHS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
 
 
 def by_arrow(value, source, target):
-    """What Arrow's cast makes of a value, or None."""
+    """What Arrow's cast makes of a value, or None; of whole numbers it reads 64 bits, as a strict cast."""
     try:
+        if pa.types.is_integer(target):
+            value, source = pa.array([value], source).cast(pa.int64())[0].as_py(), pa.int64()
         return pa.array([value], source).cast(target)[0].as_py()
     except pa.ArrowInvalid:
         return None
@@ -139,16 +141,62 @@ def test_it_is_shown_as_it_is_written():
 
 def test_what_is_the_same_is_refused_once(monkeypatch):
     """Arrow tells of one text at a time, and a refusal is slow."""
-    sizes, halves = [], arrow_call._halves_or_null
+    sizes, halves = [], not_strict._by_halves
 
     def counting(values, call):
         sizes.append(len(values))
         return halves(values, call)
 
-    monkeypatch.setattr(arrow_call, "_halves_or_null", counting)
-    texts = pa.array(["n/a", "7", None, "-"] * 500)
+    monkeypatch.setattr(not_strict, "_by_halves", counting)
+    texts = pa.array(["9" * 19, "7", None, "8" * 30] * 500)
     p = od.Pipeline({"x": pa.string()}).select(y=od.col("x").cast(int, strict=False))
     found = p.run(pa.table({"x": texts}), workers=0, chunk_rows=2_000).table
     assert found["y"].to_pylist() == [None, 7, None, None] * 500
     assert 0 < len(sizes) < 20
     assert max(sizes) <= 4  # null's place may hold a text of its own
+
+
+def test_what_looks_like_no_value_is_not_tried(monkeypatch):
+    """200,000 distinct texts of which 1 % were no dates took 33 us each, 30 % 293."""
+    monkeypatch.setattr(not_strict, "_by_halves", None)
+    texts = [f"n/a {i}" if i % 3 else str(i) for i in range(3_000)]
+    dates = [f"{i} Foo" if i % 3 else "2024-02-29" for i in range(3_000)]
+    made = {
+        "whole": od.col("x").cast(int, strict=False),
+        "number": od.col("x").cast(float, strict=False),
+        "truth": od.col("x").cast(bool, strict=False),
+        "narrow": od.col("x").cast(pa.uint8(), strict=False),
+        "date": od.col("d").str.to_date(strict=False),
+        "day": od.col("d").str.to_date("%Y-%m-%d", strict=False),
+    }
+    rows = pa.table({"x": texts, "d": dates})
+    found = od.Pipeline(rows.schema).select(**made).run(rows, workers=0).table.to_pydict()
+    assert found["whole"] == [None if i % 3 else i for i in range(3_000)]
+    assert found["number"] == found["whole"]
+    assert found["truth"] == [False if i == 0 else None for i in range(3_000)]
+    assert found["narrow"] == [None if i % 3 or i > 255 else i for i in range(3_000)]
+    assert found["date"] == found["day"]
+    assert found["day"] == [None if i % 3 else datetime.date(2024, 2, 29) for i in range(3_000)]
+
+
+LOOKS = ["12", "-5", "+7", "0x1F", "1_000", "3.5", "-.5", "5.", "1e5", "iNf", "-nan", "Infinity", "nan(1)",
+         "2024-01-02", "2024-01-02T10:11", "2024-01-02 10:11:12.5", "2024-01-02T10Z", "12024-01-02",
+         "tRUE", "false", "0", "\n1", "1\n", "\u0663"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["int64", "int16", "double", "float", "bool", "timestamp[us]", "date32"])
+def test_what_is_left_out_is_what_arrow_refuses(name):
+    """Texts that nearly look right, each beside Arrow's cast of it alone."""
+    draw = random.Random(name)
+    texts = []
+    for _ in range(1_500):
+        text = list(draw.choice(LOOKS))
+        for _ in range(draw.randrange(3)):
+            place = draw.randrange(len(text) + 1)
+            text[place : place + draw.randrange(2)] = draw.choice(["", *"0123456789-+.:eExXTZ nNaAiIfF\n"])
+        texts.append("".join(text))
+    rows = pa.table({"x": texts})
+    found = od.Pipeline(rows.schema).select(y=od.col("x").cast(name, strict=False)).run(rows).table
+    expected = [by_arrow(one, pa.string(), found.schema.field("y").type) for one in texts]
+    assert list(map(str, found["y"].to_pylist())) == list(map(str, expected))
+    assert 0 < found["y"].null_count < len(texts)
