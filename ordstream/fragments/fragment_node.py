@@ -8,9 +8,9 @@ to the tag of the row that caused it, or to the key that the end of the stream m
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
@@ -38,8 +38,10 @@ from ordstream.ground.ordertags import (
     behind_outputs,
     check_ascending,
     source_serial,
+    step_head,
     step_keys,
     step_tags,
+    steps_tags,
     with_index,
 )
 from ordstream.operators.halves import UNDECIDED
@@ -63,19 +65,26 @@ class _Arrived(NamedTuple):
         return self.first + self.serials - 1
 
 
-_first = attrgetter("first")
+_first, _last = attrgetter("first"), attrgetter("last")
 
 
 class _MarkSteps(NamedTuple):
-    """The steps of one mark in one operator: its place in the plan, first serial in the core, keys."""
+    """The steps of one mark in one operator: its place in the plan, first serial in the core, and its keys
+    as `step_keys` takes them.
+    """
 
     position: int
     first: int
-    keys: pa.Array
+    ends: Int64s
+    data: bytes
 
     @property
     def last(self) -> int:
-        return self.first + len(self.keys) - 1
+        return self.first + len(self.ends) - 1
+
+    @property
+    def keys(self) -> pa.Array:
+        return step_keys(self.ends, self.data)
 
 
 def _step_tag(position: int, keys: pa.Array, at: int, cause: bytes = AT_END) -> bytes:
@@ -186,8 +195,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             self._place_skips()
         while self._tags and self._tags[0].last <= serial:
             self._tags.popleft()
-        while self._mark_steps and self._mark_steps[0].last <= serial:
-            del self._mark_steps[0]
+        if self._mark_steps and self._mark_steps[0].last <= serial:
+            del self._mark_steps[: bisect_right(self._mark_steps, serial, key=_last)]
 
     def _place_skips(self) -> None:
         """Find the source tuple of the first row that each operator skipped, while its tag is here."""
@@ -251,7 +260,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         if ordinary:
             self._place = OrderTag(int(serials[ordinary - 1]), int(index[ordinary - 1]))
             self._forget(int(serials[0]) - 1)
-            parts += self._ordinary_tags(serials[:ordinary], index[:ordinary])
+            parts.append(self._ordinary_tags(serials[:ordinary], index[:ordinary]))
         if ordinary < len(serials):
             before = self._place.index if self._place.serial == self._taken else -1
             self._place = OrderTag(self._taken, before + len(serials) - ordinary)
@@ -261,32 +270,55 @@ class FragmentNode(Iterator[pa.RecordBatch]):
                 parts.append(step_tags(position, taken, index[low:high] + self._leaves))
         return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
-    def _ordinary_tags(self, serials: Int64s, index: Int64s) -> Iterator[pa.Array]:
-        """The tags of what rows and marks caused, piece by piece."""
-        start = 0
-        for steps in self._steps_of_marks(serials):
-            low, high = (int(at) for at in np.searchsorted(serials, [steps.first, steps.last + 1]))
-            if low == high:
-                continue
-            if start < low:
-                yield self._row_tags(serials[start:low], index[start:low])
-            keys = steps.keys.take(integers(serials[low:high] - steps.first)).cast(pa.binary())
-            yield step_tags(steps.position, keys, index[low:high] + self._leaves, self._cause_of(steps))
-            start = high
-        if start < len(serials):
-            yield self._row_tags(serials[start:], index[start:])
+    def _ordinary_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
+        """The tags of what rows and marks caused."""
+        found = self._steps_of_marks(serials)
+        if not found:
+            return self._row_tags(serials, index)
+        which = np.searchsorted([one.first for one in found], serials, side="right") - 1
+        lasts = np.array([one.last for one in found])
+        of_step = (which >= 0) & (serials <= lasts[which])
+        if not of_step.any():
+            return self._row_tags(serials, index)
+        tags = self._tags_of_steps(found, which[of_step], serials[of_step], index[of_step])
+        if of_step.all():
+            return tags
+        rows = ~of_step
+        tags = pa.concat_arrays([tags, self._row_tags(serials[rows], index[rows])])
+        places = np.empty(len(serials), np.int64)
+        places[of_step] = np.arange(len(serials) - rows.sum())
+        places[rows] = np.arange(len(serials) - rows.sum(), len(serials))
+        return tags.take(integers(places))
+
+    def _tags_of_steps(
+        self, steps: Sequence[_MarkSteps], which: Int64s, serials: Int64s, index: Int64s
+    ) -> pa.Array:
+        """The tags of outputs of marks: each of one of these steps, by its place among them."""
+        used, which = np.unique(which, return_inverse=True)
+        taken = [steps[one] for one in used]
+        heads = [step_head(one.position, self._cause_of(one)) for one in taken]
+        before = np.cumsum([0, *(len(one.ends) for one in taken[:-1])])  # keys in those in front
+        bytes_before = np.cumsum([0, *(len(one.data) for one in taken[:-1])])
+        ends = [one.ends + start for one, start in zip(taken, bytes_before, strict=True)]
+        keys = step_keys(np.concatenate(ends), b"".join(one.data for one in taken))
+        firsts = np.array([one.first for one in taken])
+        places = integers(serials - firsts[which] + before[which])
+        return steps_tags(heads, which, keys.take(places).cast(pa.binary()), index + self._leaves)
 
     def _steps_of_marks(self, serials: Int64s) -> list[_MarkSteps]:
         """The steps of marks that outputs with these serials may come from, in their order."""
         if not self._marks:
             return []
         position = {one.name: k for k, one in enumerate(self.fragment.operators, self.fragment.first)}
-        self._mark_steps += [
-            _MarkSteps(position[name], first, step_keys(ends, data))
+        new = [
+            _MarkSteps(position[name], first, ends, data)
             for name, first, ends, data in self._stream.steps.marks()
         ]
-        self._mark_steps.sort(key=lambda steps: steps.first)
-        return [one for one in self._mark_steps if one.first <= serials[-1] and one.last >= serials[0]]
+        if new:
+            self._mark_steps += new
+            self._mark_steps.sort(key=_first)
+        start = bisect_left(self._mark_steps, int(serials[0]), key=_last)
+        return self._mark_steps[start : bisect_right(self._mark_steps, int(serials[-1]), key=_first)]
 
     def _row_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tags of outputs of rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -92,6 +93,7 @@ class PolledNode(FragmentNode):
         settings = make_settings(options)
         self._most = most_bytes(settings)
         self._core_schema = core_schema(self.fragment.source)
+        self._widest_row = _most_row_bytes(self._core_schema)
         self._fitting_schema = self._core_schema.append(pa.field(TAG, pa.binary(), False))
         self._polled = PolledStream(self.fragment.plan, self._arrivals(), settings, self._overloads)
         return self._polled
@@ -165,7 +167,9 @@ class PolledNode(FragmentNode):
         from ordstream.node.source import batches
 
         columns = list(range(len(self._core_schema)))
-        few = rows.num_rows <= BATCH_ROWS and rows.nbytes <= self._most
+        few = rows.num_rows <= BATCH_ROWS and (
+            rows.num_rows * self._widest_row <= self._most or rows.nbytes <= self._most  # which takes 10 us
+        )
         if few and rows.schema.equals(self._fitting_schema):
             self._fitted.append(rows)
             return
@@ -302,6 +306,13 @@ class PolledNode(FragmentNode):
         else:
             low = min(low_of(self._merge), self._flushes)
         return max(self._sent, low)
+
+
+def _most_row_bytes(schema: pa.Schema) -> float:
+    """Of a row, and of its places in bitmaps; infinite where values have no width of their own."""
+    if not all(pa.types.is_primitive(type_) for type_ in schema.types):
+        return math.inf
+    return float(sum(type_.bit_width + 1 for type_ in schema.types)) / 8
 
 
 def low_of(merge: TagMerge) -> bytes:

@@ -230,8 +230,18 @@ def step_tags(position: int, keys: pa.Array, index: Int64s, cause: bytes = AT_EN
     """Tags of what the end of the stream makes the operator at `position` emit for `keys`; `cause`: of what
     a mark does, the mark's tag (`in_front`).
     """
-    head = _fixed(cause + position.to_bytes(2, "big"), 1, len(cause) + 2)[0]
-    return _joined(head, keys, _indexes(index))
+    head = step_head(position, cause)
+    return _joined(_fixed(head, 1, len(head))[0], keys, _indexes(index))
+
+
+def step_head(position: int, cause: bytes) -> bytes:
+    """What the tags of an operator's steps begin with; as of `step_tags`."""
+    return cause + position.to_bytes(2, "big")
+
+
+def steps_tags(heads: Sequence[bytes], which: Int64s, keys: pa.Array, index: Int64s) -> pa.Array:
+    """As `step_tags`, of several causes: `which` has the place of each output's head among `heads`."""
+    return _joined(pa.array(heads, pa.binary()).take(integers(which)), keys, _indexes(index))
 
 
 def step_keys(ends: Int64s, data: bytes) -> pa.Array:
