@@ -15,7 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.node.source import unread_column
+from ordstream.node.gathering import Gathered, Passing
+from ordstream.node.settings import Settings
+from ordstream.node.source import batch_bytes_of, unread_column
 from ordstream.node.source_marks import SourceMark
 from ordstream.node.worker_threads import join, start
 
@@ -29,6 +31,16 @@ BLOCKED_SOURCE_S = 0.5
 
 class Feeder:
     """Batches of one source for one core run.
+
+    Parameters
+    ----------
+    core, batches
+        The run, and what its source gives.
+    schema : pyarrow.Schema
+        Of the batches.
+    settings : Settings
+    dates_rows : bool
+        What a row waits decides something (a shed operator), so none is held.
 
     Attributes
     ----------
@@ -47,25 +59,28 @@ class Feeder:
         self,
         core: Any,
         batches: Iterator[Any],
-        names: list[str],
-        arrivals: Any,
-        suspends: bool = False,
+        schema: pa.Schema,
+        settings: Settings,
+        *,
+        dates_rows: bool,
     ) -> None:
         self.core = core
         self.lock = threading.RLock()  # a signal handler may cancel while this very thread holds it
         self.closed = False
         self.error: BaseException | None = None
         self._batches = batches
-        self._names = names
-        self._arrivals = arrivals
+        self._names: list[str] = schema.names
+        self._arrivals = settings.arrivals
         self.arrived_ns = 0
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._rows = 0
         self._before = core.first_serial - 1
-        self._suspends = suspends
+        self._suspends = settings.end == "suspend"
+        self._dates_rows = dates_rows or settings.arrivals is not None
         # What the core still has pinned, with the serial of its first row.
         self._pinned: deque[tuple[int, pa.RecordBatch | SourceMark]] = deque()
+        self._gathered, self._passing = Gathered(batch_bytes_of(schema)), Passing(self.lock, self._pass_on)
 
     def start_thread(self) -> None:
         """Feed from a thread of its own (a source that may block)."""
@@ -80,6 +95,7 @@ class Feeder:
     def stop(self) -> None:
         """Feed no more; wait shortly for the thread."""
         self._stopping = True
+        self._passing.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             join(self._thread, BLOCKED_SOURCE_S)
 
@@ -114,6 +130,10 @@ class Feeder:
         with self.lock:
             if self.closed or self.core.source_ended:
                 return False
+            if isinstance(batch, pa.RecordBatch) and self._gathers() and self._gathered.add(batch):
+                self._passing.begin()
+                return False
+            self._push_gathered()
             if batch is None:
                 self.core.finish(self._suspends)
                 return False
@@ -121,24 +141,68 @@ class Feeder:
                 self._pinned.append((self._before + self._rows + 1, batch))
                 self._rows += self.core.push_mark(batch.time, batch.clock)
                 return True
-            if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
-                self.core.fail_source(
-                    PlanError(f"arrivals has {len(self._arrivals)} send times, but more tuples come")
-                )
-                return False
-            try:
-                self.core.push(batch, self.arrived_ns)
-                self._pinned.append((self._before + self._rows + 1, batch))
-                self._rows += batch.num_rows
-            except TypeError as error:
-                self.core.fail_source(unread_column(batch, self._names, error))
-            except Exception as error:
-                self.core.fail_source(error)
+            self._push(batch, self.arrived_ns)
         return False
+
+    def _gathers(self) -> bool:
+        """Whether small batches would only wait in the core. Where each row's time counts, none is held."""
+        return (
+            self._thread is not None
+            and not self._dates_rows
+            and self.core.waiting_batches >= FEED_AHEAD
+        )
+
+    def _pass_on(self) -> bool:
+        """Give the core what is gathered if it has little else; whether anything is left."""
+        if self.closed or self.core.source_ended:
+            return False
+        try:
+            if self.core.waiting_batches < FEED_AHEAD and self.core.may_feed():
+                self._push_gathered()
+        except BaseException as error:  # no memory: the reader must not wait for ever
+            self.error = error
+            self.core.cancel()
+            return False
+        return self._gathered.rows > 0
+
+    def _push_gathered(self) -> None:
+        since, found = self._gathered.since_ns, self._gathered.take()
+        if len(found) > 1:
+            try:
+                together = pa.concat_batches(found)
+                self.core.push(together, since)
+            except (TypeError, pa.ArrowException):
+                pass  # the core says of one of them what it can't read, behind the rows before it
+            else:
+                self._pushed(together)
+                return
+        for batch in found:
+            if not self.core.source_ended:
+                self._push(batch, since)
+
+    def _pushed(self, batch: pa.RecordBatch) -> None:
+        self._pinned.append((self._before + self._rows + 1, batch))
+        self._rows += batch.num_rows
+
+    def _push(self, batch: pa.RecordBatch, since_ns: int) -> None:
+        """Under the lock. `since_ns`: as `arrived_ns`."""
+        if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
+            self.core.fail_source(
+                PlanError(f"arrivals has {len(self._arrivals)} send times, but more tuples come")
+            )
+            return
+        try:
+            self.core.push(batch, since_ns)
+            self._pushed(batch)
+        except TypeError as error:
+            self.core.fail_source(unread_column(batch, self._names, error))
+        except Exception as error:
+            self.core.fail_source(error)
 
     def _fail(self, error: BaseException) -> None:
         with self.lock:
             if not self.closed and not self.core.source_ended:
+                self._push_gathered()
                 self.core.fail_source(error)
 
     def retire(self) -> None:

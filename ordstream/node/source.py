@@ -20,6 +20,7 @@ from ordstream.errors import SourceError
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain
 from ordstream.node.file_sources import FileSource
+from ordstream.node.gathering import gathered
 from ordstream.node.source_marks import SourceMark
 
 # Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
@@ -80,6 +81,13 @@ def batches(
     SourceError
         For data of another kind, or a batch that does not fit the schema.
     """
+    found = _batches(data, schema, without_nulls, most, fitted)
+    return gathered(found, batch_bytes_of(schema)) if isinstance(data, pa.Table | list | tuple) else found
+
+
+def _batches(
+    data: Any, schema: pa.Schema, without_nulls: Sequence[int], most: int, fitted: bool
+) -> Iterator[Any]:
     before, bytes_of = 0, batch_bytes_of(schema)
     for batch in data if fitted else batches_of(data):
         if isinstance(batch, SourceMark):

@@ -84,9 +84,10 @@ def test_empty_batches_are_left_out():
 
 
 def test_large_batches_are_cut(monkeypatch):
-    monkeypatch.setattr(source, "BATCH_ROWS", 2)
-    assert [len(batch) for batch in read(TABLE)] == [2, 1]
-    assert rows(TABLE) == TABLE.to_pylist()
+    monkeypatch.setattr(source, "BATCH_ROWS", 600)
+    large = pa.concat_tables([TABLE] * 500).combine_chunks()
+    assert [len(batch) for batch in read(large)] == [600, 600, 300]
+    assert rows(large) == large.to_pylist()
 
 
 TEXTS = [f"a text of more than 12 bytes, {place % 50:04}" for place in range(10_000)]
