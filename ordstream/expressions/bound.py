@@ -13,7 +13,8 @@ a) *Null*: every instruction gives null when an operand is null, except `and`, `
 b) *i64*: add, sub, mul, neg, abs, floordiv are checked; a result outside int64 is an OverflowError. floordiv
    and mod round towards minus infinity as Python's `//` and `%`; by zero is a ZeroDivisionError. Loading a
    uint64 above 2**63 - 1 is an OverflowError.
-   *i128*: a result of more than 38 digits is an OverflowError; *i2d* widens, *d2f* rounds to nearest.
+   *i128*: a result of more than 38 digits is an OverflowError; *i2d* widens, *d2f* rounds to nearest;
+   *small* is the value as an i64, or the least i64 where it has more bits.
 c) *f64*: IEEE 754, never an error: x / 0.0 is an infinity or NaN. floordiv(x, 0.0) is x / 0.0 and mod(x,
    0.0) is NaN; otherwise both are CPython's `float.__floordiv__` and `float.__mod__` (fmod, then moved to
    the sign of the divisor). `round` goes half to even (C rint). pow, exp, log, ... are C's with its special
@@ -21,7 +22,8 @@ c) *f64*: IEEE 754, never an error: x / 0.0 is an infinity or NaN. floordiv(x, 0
 d) *min, max*: `min(a, b) = a if a <= b or b is NaN else b`, `max(a, b) = a if a >= b or b is NaN else b`: a
    NaN loses.
 e) *Comparisons*: f64 as IEEE (NaN equals nothing); views by bytes.
-f) *f2i* truncates towards zero; NaN or a result outside int64 is an error. *i2f* rounds to nearest.
+f) *f2i* truncates towards zero; NaN or a result outside int64 is an error. *i2f* rounds to nearest. *bits*
+   are those of the float, of -0.0 those of 0.0.
 g) *lookup*: an index outside the table, or marked invalid, gives null.
 h) *Strings and times*: `contains`, `starts_with`, `ends_with` compare bytes; `len_chars` counts code points,
    `chars_from` and `chars_until` cut there; `join_view` puts one behind the other;
@@ -37,6 +39,7 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -320,6 +323,15 @@ def _is_in(value: Any, members: Sequence[Any]) -> bool:
     return value in members
 
 
+def bits_of_float(value: float) -> int:
+    """A word that equal floats have in common, and no others; the zeros are equal."""
+    return int.from_bytes(struct.pack("<d", value + 0.0), "little", signed=True)
+
+
+def _small(value: int) -> int:
+    return value if INT64_MIN <= value <= INT64_MAX else INT64_MIN
+
+
 def _lookup(index: int, table: Any, valid: Any) -> Any:
     if not 0 <= index < len(table) or (valid is not None and not valid[index]):
         return None
@@ -352,6 +364,8 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "max_i64": (maximum, 2),
     "i2d": (int, 1),
     "d2f": (float, 1),
+    "small_i128": (_small, 1),
+    "bits_f64": (bits_of_float, 1),
     "add_i128": (_decimal(operator.add), 2),
     "sub_i128": (_decimal(operator.sub), 2),
     "mul_i128": (_decimal(operator.mul), 2),

@@ -12,7 +12,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
 from ordstream.expressions import casts, decimals, lists
-from ordstream.expressions.bound import VM_TYPES, BoundExpr
+from ordstream.expressions.bound import VM_TYPES, BoundExpr, bits_of_float
 from ordstream.expressions.calls import CALLS, lower_call
 from ordstream.expressions.constants import is_null_constant, type_of_constant
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
@@ -22,6 +22,8 @@ from ordstream.expressions.lowered import Code, Lowered
 from ordstream.ground.datetimes import no_value
 from ordstream.ground.packed_types import is_packed, is_packed_list
 from ordstream.ground.types import (
+    INT64_MAX,
+    INT64_MIN,
     column_index,
     is_binary,
     is_list,
@@ -331,10 +333,19 @@ class _Lowering:
                 raise self.error(str(error)) from None
             if a.vm == "i64":
                 return Lowered((*a.code, ("in_i64", found)), "bool", pa.bool_())
-            return self.one_of(a, [Lowered((("lit_i128", one),), "i128", a.arrow) for one in found])
+            # what has more than 64 bits of its unit is rare, and compared one by one
+            small = tuple(one for one in found if INT64_MIN < one <= INT64_MAX)
+            wide = {one for one in found if not INT64_MIN < one <= INT64_MAX}
+            compared = [Lowered((("lit_i128", one),), "i128", a.arrow) for one in sorted(wide)]
+            return self.one_of(a, ("small_i128", small), compared)
         members = [self.literal(Literal(value), a.arrow) for value in expr.option]
         if a.vm == "f64":
-            return self.one_of(a, [_to_float(self.number(expr, low)) for low in members])
+            members = [_to_float(self.number(expr, low)) for low in members]
+            known = [low for low in members if low.code[1:] in ((), (("i2f",),))]
+            numbers = [float(low.code[0][1]) for low in known]
+            bits = tuple(bits_of_float(number) for number in numbers if number == number)  # no NaN
+            others = [low for low in members if low.code[1:] not in ((), (("i2f",),))]
+            return self.one_of(a, ("bits_f64", bits), others)
         if a.vm == "i128":
             raise self.error(f"numbers among the values for {a.arrow} in {expr!r} must be ints or Decimals")
         for low in members:
@@ -343,14 +354,12 @@ class _Lowering:
         values = tuple(low.code[0][1] for low in members)
         return Lowered((*a.code, (f"in_{a.vm}", values)), "bool", pa.bool_())
 
-    def one_of(self, a: Lowered, members: list[Lowered]) -> Lowered:
-        """x == m1 | x == m2 | ...: the machine has no membership test for floats and wide decimals."""
-        code: Code = ()
-        for low in members:
-            code += (*a.code, *low.code, (f"eq_{a.vm}",), *((("or",),) if code else ()))
-        if not members:  # false, or null for null
-            same = [(*a.code, *a.code, (f"{name}_{a.vm}",)) for name in ("ne", "eq")]
-            code = (*same[0], *same[1], ("and",))
+    def one_of(self, a: Lowered, by_word: tuple[str, tuple[int, ...]], others: list[Lowered]) -> Lowered:
+        """Membership by a word that an instruction makes of a value, or x == m1 | x == m2 | ..."""
+        word, values = by_word
+        code: Code = (*a.code, (word,), ("in_i64", values))
+        for low in others:
+            code += (*a.code, *low.code, (f"eq_{a.vm}",), ("or",))
         return Lowered(code, "bool", pa.bool_())
 
     def is_list_column(self, expr: Expr) -> bool:

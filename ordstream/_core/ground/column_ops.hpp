@@ -324,6 +324,16 @@ struct AbsI {
         return r;
     }
 };
+struct FloatBits {
+    typedef double A;
+    typedef int64_t R;
+    static inline int64_t eval(double a) {
+        const double one_zero = a == 0.0 ? 0.0 : a;
+        int64_t bits;
+        std::memcpy(&bits, &one_zero, 8);
+        return bits;
+    }
+};
 struct FloatToInt {
     typedef double A;
     static const uint8_t code = OVERFLOW_;
@@ -388,6 +398,7 @@ inline const BinaryEntry* find_binary(const char* name) {
 inline const UnaryEntry* find_unary(const char* name) {
     static const UnaryEntry table[] = {
         {"i2f", unary<IntToFloat>, nullptr, 'i', 'f'},
+        {"bits_f64", unary<FloatBits>, nullptr, 'f', 'i'},
         {"f2i", checked1<FloatToInt>, mark_checked1<FloatToInt>, 'f', 'i'},
         {"b2i", unary<BoolToInt>, nullptr, 'b', 'i'}, {"i2b", unary<IntToBool>, nullptr, 'i', 'b'},
         {"not", unary<Not>, nullptr, 'b', 'b'},

@@ -60,6 +60,11 @@ ORD_DECIMAL1(NegD, Int128, Int128, { return int128_negated(a); });
 ORD_DECIMAL1(AbsD, Int128, Int128, { return int128_size(a); });
 ORD_DECIMAL1(IntToDecimal, int64_t, Int128, { return int128_of(a); });
 ORD_DECIMAL1(DecimalToFloat, Int128, double, { return int128_to_double(a); });
+// What has more than 64 bits is the least int64.
+ORD_DECIMAL1(Small, Int128, int64_t, {
+    const int64_t low = static_cast<int64_t>(a.low);
+    return a.high == (low >> 63) ? low : INT64_MIN;
+});
 // Under a null there are no bytes.
 ORD_DECIMAL1(LoadDecimal, View, Int128, { return a.size == 16 ? int128_decode(a.data) : int128_of(0); });
 #undef ORD_DECIMAL1
@@ -84,6 +89,7 @@ inline const UnaryEntry* find_decimal_unary(const char* name) {
     static const UnaryEntry table[] = {
         {"neg_i128", unary<NegD>, nullptr, 'd', 'd'}, {"abs_i128", unary<AbsD>, nullptr, 'd', 'd'},
         {"i2d", unary<IntToDecimal>, nullptr, 'i', 'd'}, {"d2f", unary<DecimalToFloat>, nullptr, 'd', 'f'},
+        {"small_i128", unary<Small>, nullptr, 'd', 'i'},
         {"load_i128", unary<LoadDecimal>, nullptr, 'v', 'd'},
         {nullptr, nullptr, nullptr, 0, 0},
     };
