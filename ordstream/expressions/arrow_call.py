@@ -187,6 +187,35 @@ class ArrowCall:
             result = self._of_times(values)
         else:
             result = self._plain(values.cast(storage_type(self.takes)).view(self.takes))
+        return self._stacked(result)
+
+    def tried(self, values: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """`array` where some values have no answer: anything or null for these, and which have one."""
+        if self._reads_text:
+            found = answers(values, self._plain, self.function, self.options)
+            return self._stacked(found), pc.is_valid(found)
+        parts: list[pa.Array | None] = []
+        self._try_halves(values, parts)
+        kind = self.array(values[:0]).type
+        found = [pa.nulls(1, kind) if part is None else part for part in parts]
+        there = [pa.repeat(part is not None, len(made)) for part, made in zip(parts, found, strict=True)]
+        return pa.concat_arrays(found), pa.concat_arrays(there)
+
+    def _try_halves(self, values: pa.Array, parts: list[pa.Array | None]) -> None:
+        """Append the answers; None stands for a value that has none."""
+        try:
+            parts.append(self.array(values))
+            return
+        except Exception:
+            if len(values) == 1:
+                parts.append(None)
+                return
+        half = len(values) // 2
+        self._try_halves(values[:half], parts)
+        self._try_halves(values[half:], parts)
+
+    def _stacked(self, result: pa.Array) -> pa.Array:
+        """A result as the expression stack has it."""
         if pa.types.is_boolean(result.type) or pa.types.is_list(result.type):
             return result
         if result.type in (

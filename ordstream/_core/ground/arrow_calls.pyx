@@ -115,6 +115,37 @@ cdef int call_once(object call, bint text, int width, const char* data, const ui
     return 0
 
 
+cdef int call_apart(object call, bint text, int width, const char* data, const uint8_t* valid, int64_t n,
+                    Worker* w, char* out, uint8_t* bad) except -1:
+    """All rows in few calls, where some have no answer: they get FAIL_CAST. An interrupt as in call_once."""
+    cdef bint interrupted = False
+    cdef const char* answered
+    cdef uintptr_t address
+    cdef int64_t i
+    cdef int64_t first
+    while True:
+        try:
+            result, there = call.tried(array_of(text, data, valid, n))
+            if call.gives_lists:
+                take_lists(result, b"PlS", n, w, <View*> out)
+            else:
+                take(result, width, n, w, out)
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+    address = there.buffers()[1].address
+    answered = <const char*> address
+    first = there.offset
+    for i in range(n):
+        if (valid == NULL or valid[i]) and not (answered[(first + i) >> 3] >> ((first + i) & 7)) & 1:
+            memset(out + i * width, 0, width)
+            if bad[i] == 0:
+                bad[i] = FAIL_CAST
+    if interrupted:
+        PyErr_SetInterrupt()
+    return 0
+
+
 cdef int64_t bytes_of(const View* views, const uint8_t* valid, int64_t n, const char** first) noexcept nogil:
     """Bytes of the valid strings. first: where they begin, if they lie side by side, as an import leaves
     them; else NULL."""
@@ -205,6 +236,13 @@ cdef int arrow_call(
         except BaseException:
             if bad == NULL:
                 return 1
+        try:
+            call_apart(<object> call, text, width, data, valid, n, w, out, bad)
+            return 0
+        except MemoryError:
+            return -1
+        except BaseException:                                     # row by row it is told which have none
+            pass
         try:
             for i in range(n):
                 memset(out + i * width, 0, width)
