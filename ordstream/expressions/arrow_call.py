@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from ordstream.expressions import zones
 from ordstream.expressions.not_strict import answers
 from ordstream.expressions.strptime import read_times
+from ordstream.expressions.written_times import with_offset, written_by
 from ordstream.ground.types import is_string, storage_type
 
 
@@ -124,6 +125,7 @@ def _has_answer(values: pa.Array, function: str, options: tuple[tuple[str, Any],
 _OWN: dict[str, Callable[..., pa.Array]] = {
     "or_null": _or_null,
     "has_answer": _has_answer,
+    "strftime": written_by,
     "strptime": read_times,
     "count_substring_regex": _counted_matches,
     "replace_substring_regex": _replaced,
@@ -159,6 +161,10 @@ class ArrowCall:
     def _reads_text(self) -> bool:
         """It makes another type of a string: a cast, or strptime."""
         return self.takes_text and self.function in ("cast", "strptime")
+
+    @property
+    def _gives_text(self) -> bool:
+        return is_string(dict(self.options)["to"])
 
     @property
     def case_step(self) -> int:
@@ -242,6 +248,8 @@ class ArrowCall:
         if known or self.function not in ("local_timestamp", "assume_timezone"):
             if not known and self.function in ("strftime", "cast"):
                 zones.check_written(values)
+            if self.function == "cast" and getattr(self.takes, "tz", None) and self._gives_text:
+                return with_offset(values)
             return self._plain(values)
         return zones.instants(values, **dict(self.options)) if self.options else zones.readings(values)
 
