@@ -7,7 +7,7 @@ in 0.1 us. What NumPy can't do or would do otherwise is left to Arrow.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import numpy as np
@@ -189,6 +189,10 @@ def counter(type_: pa.DataType) -> Callable[[Any], int | None]:
     """
     if pat.is_date32(type_):
         return lambda value: value.toordinal() - _EPOCH_DAY if type(value) is date else None
+    if pat.is_date64(type_):
+        return lambda value: (value.toordinal() - _EPOCH_DAY) * _DAY["ms"] if type(value) is date else None
+    if pat.is_time(type_):
+        return _clocks(*_FACTORS[type_.unit])
     if pat.is_timestamp(type_):
         return _instants(_EPOCHS[type_.tz is not None], *_FACTORS[type_.unit])
     if pat.is_duration(type_):
@@ -204,6 +208,18 @@ def _instants(epoch: datetime, times: int, of: int) -> Callable[[Any], int | Non
         if type(value) is not datetime or (value.utcoffset() is not None) != zoned:
             return None
         return counted(value - epoch)
+
+    return count
+
+
+def _clocks(times: int, of: int) -> Callable[[Any], int | None]:
+    counted = _spans(times, of)
+
+    def count(value: Any) -> int | None:
+        if type(value) is not time or value.tzinfo is not None:
+            return None
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return counted(timedelta(0, seconds, value.microsecond))
 
     return count
 

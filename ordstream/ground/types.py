@@ -416,7 +416,7 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
     if counts and is_counted(type_) and type(value) is int:
         return _in_int64(value, value, type_, column)
     if pat.is_decimal128(type_) and isinstance(value, decimal.Decimal):
-        return _units(value, type_, column)
+        return decimal_units(value, type_, column)
     raise _wrong(value, type_, column)
 
 
@@ -440,8 +440,8 @@ def _in_int64(units: int, value: Any, type_: pa.DataType, column: str) -> int:
     return units
 
 
-def _units(value: decimal.Decimal, type_: pa.DataType, column: str) -> int:
-    """How many of a decimal's smallest units a number is."""
+def decimal_units(value: decimal.Decimal, type_: pa.DataType, column: str) -> int:
+    """How many of a decimal's smallest units a number is; errors as `to_storage`."""
     if not value.is_finite():
         raise ValueError(f"column {column!r} is {type_}, {value} is no number that it holds")
     if value and value.adjusted() + type_.scale >= type_.precision:

@@ -7,6 +7,7 @@ here needs the GIL.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Column, Failure, Worker
+from ordstream._core.state.common_values cimport CommonValues
 
 cdef class ColumnReader:
     # One input column. Thread safety: stateless after __init__.
@@ -44,7 +45,7 @@ cdef class ColumnWriter:
     cdef object type
     cdef bint wide             # decimals of more than 18 digits
     cdef bint packed           # bytes that stand for a value of another type (packed_values.hpp)
-    cdef object counted        # what counts a datetime object in the column's unit, or None
+    cdef CommonValues common   # of the usual Python classes, or None
     cdef ColumnWriter element
     cdef int write(self, Worker* w, Chunk* out, int32_t col, int32_t index, object value) except -1
     cdef int put(self, Worker* w, Chunk* out, char* to, object value) except -1

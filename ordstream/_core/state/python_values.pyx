@@ -21,9 +21,10 @@ from ordstream._core.state.wide_values cimport wide_array, wide_put
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from ordstream._core.state.common_values import common_values
 from ordstream._core.state.named_rows import NamedTuple
 from ordstream.errors import shown
-from ordstream.ground.datetimes import counter, maker
+from ordstream.ground.datetimes import maker
 from ordstream.ground.packed_types import as_plain, is_packed, packed_format
 from ordstream.ground.rows import row_class
 from ordstream.ground.types import (
@@ -315,7 +316,7 @@ cdef class ColumnWriter:
         self.type = type_
         self.wide = is_wide(type_)
         self.packed = is_packed(type_)
-        self.counted = counter(type_) if is_temporal(type_) else None
+        self.common = common_values(type_)
         self.low = 1
         self.high = 0
         if pat.is_integer(type_) and self.kind != PT_U64:
@@ -349,8 +350,7 @@ cdef class ColumnWriter:
         return self.put(w, out, to, value)
 
     cdef int put(self, Worker* w, Chunk* out, char* to, object value) except -1:
-        """`write` of a value that is not None. Fast ways by exact type, everything else through
-        to_storage."""
+        """`write` of a value that is not None. Fast ways by exact type, everything else by to_storage."""
         cdef int64_t v
         cdef int overflow = 0
         if type(value) is int and self.low <= self.high:
@@ -366,10 +366,8 @@ cdef class ColumnWriter:
             return 0
         elif type(value) is str and self.text:
             return self.put_storage(w, out, to, value)
-        elif self.counted is not None:
-            count = self.counted(value)
-            if count is not None:
-                return self.put_storage(w, out, to, count)
+        elif self.common is not None and self.common.put(w, out, to, value):
+            return 0
         return self.put_storage(w, out, to, to_storage(value, self.type, self.name))
 
     cdef int put_storage(self, Worker* w, Chunk* out, char* to, object value) except -1:
@@ -580,6 +578,11 @@ cdef class RowWriter:
         if type(result) is tuple:
             return result
         if isinstance(result, dict):
+            if type(result) is dict and len(result) == self.ncols:
+                try:
+                    return tuple([result[name] for name in self.names])
+                except KeyError:
+                    pass                                          # which is told below
             if set(result) != set(self.names):
                 raise ValueError(f"expected a dict with the keys {list(self.names)}, got {list(result)}")
             return tuple([result[name] for name in self.names])

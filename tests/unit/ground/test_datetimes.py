@@ -114,10 +114,17 @@ def test_what_does_not_fit_is_not_counted():
         (pa.timestamp("ns"), datetime(9999, 1, 1)),
         (pa.duration("ms"), timedelta(microseconds=1)),
         (pa.duration("ns"), timedelta(days=999_999)),
-        (pa.time64("us"), clock.time()),
+        (pa.time64("us"), clock.time().replace(tzinfo=utc)),
+        (pa.time64("us"), clock),
+        (pa.time32("ms"), clock.time()),
+        (pa.date64(), clock),
     ]
     for type_, value in cases:
         assert counter(type_)(value) is None, (type_, value)
+    assert counter(pa.time64("us"))(clock.time()) == ((3 * 60 + 4) * 60 + 5) * 10**6 + 67
+    assert counter(pa.time64("ns"))(clock.time()) == (((3 * 60 + 4) * 60 + 5) * 10**6 + 67) * 1_000
+    assert counter(pa.time32("s"))(clock.time().replace(microsecond=0)) == (3 * 60 + 4) * 60 + 5
+    assert counter(pa.date64())(day) == (day - date(1970, 1, 1)).days * 86_400_000
     assert counter(pa.timestamp("ns"))(clock) == int(np.datetime64(clock, "ns").astype(np.int64))
 
 
