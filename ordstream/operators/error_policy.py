@@ -33,8 +33,8 @@ def retry(n: int, *, then: Then = "fail") -> Retry:
 
     At once, on the same worker, so the order stays. For functions whose failures pass, such as calls to a
     service. Outputs and state of a failed try are gone: each try of a `process` function sees the state as
-    it was before the tuple. A batch is tried as a whole, then row by row, each row up to `n` times again.
-    Steps of `on_flush`, `on_time` and `on_timer` are not tried again.
+    it was before the tuple. A batch is tried as a whole, then in halves of halves, each up to `n` times
+    again. Steps of `on_flush`, `on_time` and `on_timer` are not tried again.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """map_batches: a Python function of many rows at once, as NumPy arrays or as an Arrow record batch.
 
 a) The function is row-wise by contract: run_serial gives it one row at a time. So a batch that fails is
-   replayed row by row, which finds the failing row and gives the outputs of the rows before it.
+   replayed in halves, and halves of these, which finds the failing rows and gives the outputs of all others.
 b) The function gets copies and its results are copied: no array that a user keeps shares memory with a
    chunk. Input arrays that nobody else refers to after the call and its result was copied are used again for
    the next chunk of the same length.
@@ -35,6 +35,7 @@ cdef class BatchKernel(PythonKernel):
     cdef int append(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out,
                     object result) except -1
     cdef bint replace(self, Worker* w, Chunk* c, dict columns, int32_t n) except -1
-    cdef bint row_by_row(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1
+    cdef bint in_halves(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1
+    cdef bint part(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1
     cdef int take_outputs(self, Worker* w, Chunk* out, dict columns, int32_t n) except -1
     cdef int32_t* complete_rows(self, Worker* w, Chunk* c, int32_t* n, int32_t* first_null) except NULL

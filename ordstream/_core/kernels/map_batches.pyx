@@ -123,10 +123,10 @@ cdef class BatchKernel(PythonKernel):
                 self.put_back(held)
                 if out == c:
                     return c
-            except Exception:                            # only running row by row shows which row failed
+            except Exception:                            # only smaller batches show which row failed
                 if out == NULL:
                     out = self.new_output(w, n)
-                if self.row_by_row(w, c, rows, n, out):
+                if self.in_halves(w, c, rows, n, out):
                     return out
             # an interrupt belongs to the first row: nothing was delivered
             except BaseException as error:
@@ -137,21 +137,35 @@ cdef class BatchKernel(PythonKernel):
             self.failed(c, first_null, null_error(self.names, c, first_null))
         return out
 
-    cdef bint row_by_row(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1:
-        """The rows of a batch that failed, each alone. True: one failed again, and the policy is "fail"."""
-        cdef int32_t i, slot
-        for i in range(n):
-            slot = i if rows == NULL else rows[i]
-            try:
-                if self.arrow:
-                    result = self.call_arrow(c, &slot, 1)
-                else:
-                    result = self.call_numpy(c, &slot, 1, Arrays(1, len(self.names)))
-                self.append(w, c, &slot, 1, out, result)
-            except BaseException as error:
-                if self.failed(c, slot, error):
-                    return True
-        return False
+    cdef bint in_halves(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1:
+        """The rows of a batch that failed, in halves and halves of these, down to the rows that fail alone.
+        True: one did, and the policy is "fail"."""
+        cdef int32_t* slots
+        cdef int32_t i
+        if rows == NULL:
+            slots = <int32_t*> scratch_alloc(w, <int64_t> n * 4)
+            if slots == NULL:
+                raise MemoryError
+            for i in range(n):
+                slots[i] = i
+            rows = slots
+        if n == 1:
+            return self.part(w, c, rows, 1, out)
+        return self.part(w, c, rows, n // 2, out) or self.part(w, c, rows + n // 2, n - n // 2, out)
+
+    cdef bint part(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1:
+        """Some rows in one call, then in halves. True: see `in_halves`."""
+        try:
+            if self.arrow:
+                result = self.call_arrow(c, rows, n)
+            else:
+                result = self.call_numpy(c, rows, n, Arrays(n, len(self.names)))
+            self.append(w, c, rows, n, out, result)
+            return False
+        except BaseException as error:
+            if n == 1 or not isinstance(error, Exception):
+                return self.failed(c, rows[0], error)
+        return self.in_halves(w, c, rows, n, out)
 
     cdef int32_t* complete_rows(self, Worker* w, Chunk* c, int32_t* n, int32_t* first_null) except NULL:
         """Rows that may be handed to NumPy: those without nulls; under "fail" only those before the first
@@ -244,7 +258,7 @@ cdef class BatchKernel(PythonKernel):
             array = None
         try:
             self.spare.append(held)
-        # the rows have been written already: do not run them again one by one
+        # the rows have been written already: do not run them again
         except MemoryError:
             pass
         return 0

@@ -227,3 +227,37 @@ def test_an_array_in_any_layout_is_its_values(given, type_):
     p = od.Pipeline(rows.schema).map_batches(shown, schema=pa.schema({"y": type_}), format="arrow")
     for result in (run_serial(p, rows), p.run(rows), p.run(rows, chunk_rows=2), p.run(rows, workers=0)):
         assert result.table["y"].to_pylist() == given.to_pylist()
+
+
+@pytest.mark.parametrize("format_", ["numpy", "arrow"])
+@pytest.mark.parametrize("on_error", ["fail", "skip"])
+def test_few_failing_rows_take_few_calls(format_, on_error):
+    """One bad row in a thousand made a model's `predict` be called for each row."""
+    lengths = []
+    bad = [700, 1_300, 1_301, 3_999]
+
+    def halved(batch):
+        values = np.asarray(batch["x"])
+        lengths.append(len(values))
+        if np.isin(values, bad).any():
+            raise ValueError("bad")
+        return {"y": values // 2} if format_ == "numpy" else pa.record_batch({"y": pa.array(values // 2)})
+
+    data = pa.table({"x": range(4_000)})
+    pipeline = od.Pipeline(data.schema).map_batches(
+        halved, schema={"y": int}, format=format_, on_error=on_error
+    )
+    expected = run_serial(pipeline, data)
+    for rows in (1, 64, 1_000, 4_000):
+        lengths.clear()
+        with pipeline.stream(data, chunk_rows=rows, workers=0) as stream:
+            batches, found = [], None
+            try:
+                batches.extend(stream)
+            except od.OperatorError as error:
+                found = error.serial
+            assert found == (expected.error.serial if on_error == "fail" else None)
+            assert pa.Table.from_batches(batches, stream.schema).equals(expected.table)
+            assert stream.report.operators[0].skipped == len(expected.skipped) == (on_error == "skip") * 4
+        if rows > 1:
+            assert len(lengths) <= 2 * len(bad) * (rows.bit_length() + 1) + len(data) // rows
