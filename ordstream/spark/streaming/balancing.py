@@ -124,7 +124,7 @@ class FragmentBalance:
                 controller.cancel(controller.pending)
             controller.resize(nodes)
         made = cls(controller, controller.pending, groups, times, None)
-        if begin.nodes == nodes:
+        if begin.nodes == nodes and begin.cut_alike:
             made.moves = Moves.between(before, made.assignment, groups)
         return made
 

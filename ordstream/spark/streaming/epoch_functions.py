@@ -72,6 +72,9 @@ class Begin:
         Fragment -> deployed map of these states.
     end : str
         `SUSPEND`, or `FINISH` for the end of the stream.
+    cut_alike : bool
+        The same run left these states, so its pipeline was cut at the same places. False: its operators may
+        have been in other fragments, routed by other columns, and any file may hold rows of any node.
     """
 
     folder: str
@@ -83,6 +86,7 @@ class Begin:
     nodes: int
     maps: Mapping[int, Any]
     end: str = SUSPEND
+    cut_alike: bool = True
 
     def files(self, node: str) -> EpochFiles:
         """Names for one attempt's files."""
@@ -316,9 +320,11 @@ class FragmentPart:
         return bool(head) and any(part["rows"] > 0 for part in parts if part["node"] == node), iter(head)
 
     def _moved(self, node: int) -> bool:
-        """The states lie as another number of nodes, or another map, has left them."""
+        """The states lie as another number of nodes, another map or another cut has left them."""
         if not self._states():
             return False
+        if not self.begin.cut_alike:
+            return True
         if self.moves is not None:
             return self.moves.concern(node)
         before, after = self.begin.maps.get(self.number), self.grouping
@@ -402,7 +408,7 @@ class FragmentPart:
     def _sources(self, node: int) -> Collection[int]:
         """Nodes of the epoch in front that may have left rows of this one."""
         before, after = self.begin.maps.get(self.number), self.grouping
-        if isinstance(before, GroupRanges) and isinstance(after, GroupRanges):
+        if self.begin.cut_alike and isinstance(before, GroupRanges) and isinstance(after, GroupRanges):
             return before.nodes_of(after.groups_of(node))
         return range(self.begin.nodes)
 

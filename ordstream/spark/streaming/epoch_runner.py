@@ -55,7 +55,7 @@ from ordstream.spark.streaming.epoch_functions import (
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
 from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock
-from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, map_of
+from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, kept_maps, map_of
 from ordstream.spark.streaming.micro_batch import InOrder, Rows
 from ordstream.spark.streaming.on_driver import NEVER, SmallBatches, run_here
 from ordstream.spark.streaming.spread import Spread
@@ -183,8 +183,7 @@ class EpochRunner:
             return replace(self, groupings={one: held.assignment for one, held in self.balance.items()})
         front = front_map(self.choices.get(0), self.nodes, begin.maps.get(FRONT))
         if begin.nodes == self.nodes and not fresh:
-            kept = {number: one for number, one in begin.maps.items() if number != FRONT}
-            return replace(self, groupings=kept | front)
+            return replace(self, groupings=kept_maps(begin.maps, self.fragments, self.nodes) | front)
         maps = by_groups(self.fragments, self.nodes) | front
         known: dict[int, Any] = {}
         for position, choice in sorted(self.choices.items()):
@@ -244,6 +243,7 @@ class EpochRunner:
             before.nodes,
             maps,
             end,
+            before.run == self.run,
         )
 
     def _arrival(self, before: EpochManifest | None, end: str) -> Arrival:

@@ -74,6 +74,15 @@ def by_groups(fragments: Sequence[Fragment], nodes: int) -> dict[int, Any]:
     return {number: GroupRanges(nodes) for number, one in enumerate(fragments, 1) if one.key}
 
 
+def kept_maps(committed: Mapping[int, Any], fragments: Sequence[Fragment], nodes: int) -> dict[int, Any]:
+    """The committed maps of those that have a key. Another run may have had other fragments: one without a
+    map goes by key groups, unless no fragment has one (a stream of an older release, by its hash).
+    """
+    maps = by_groups(fragments, nodes)
+    kept = {number: one for number, one in committed.items() if number in maps and number != FRONT}
+    return maps | kept if kept else {}
+
+
 def front_map(choice: Choice | None, nodes: int, committed: Any) -> dict[int, Any]:
     """The map of the stateless fragment: the committed one where it is for as many nodes and of the same
     parameters; {}: its rows stay where they are.

@@ -1,0 +1,75 @@
+"""A pipeline that changes while its stream rests: its operators lie in other fragments, or are routed by
+other columns, and every key goes on with its state.
+"""
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+
+pytest.importorskip("pyspark")
+from epoch_frames import SCHEMA, Stream, rows
+
+from ordstream.spark.streaming.epoch_functions import FINISH
+
+pytestmark = pytest.mark.usefixtures("tasks")
+
+
+def of_users(p):
+    return p.key_by("user").scan(many=od.count(), name="users")
+
+
+def of_both(p):
+    return p.key_by("user", "item").scan(n=od.count(), name="both")
+
+
+def of_items(p):
+    return p.key_by("item").scan(seen=od.count(), name="items")
+
+
+def of_all(p):
+    return p.scan(whole=od.count(), name="all")
+
+
+CHANGES = {
+    "a cut in front": ([of_users], [of_items, of_users]),
+    "by a part of the key": ([of_both], [of_users, of_both]),
+    "by the whole key again": ([of_users, of_both], [of_both, of_users]),
+    "in another order": ([of_users, of_items], [of_items, of_users]),
+    "all rows in front": ([of_users], [of_all, of_users]),
+    "all rows behind": ([of_both], [of_both, of_all]),
+    "columns that others computed": ([of_both, of_users], [of_users, of_items, of_both]),
+}
+WAYS = ("key groups", "a map", "keys that move")
+
+
+def pipeline(steps):
+    made = od.Pipeline(SCHEMA)
+    for step in steps:
+        made = step(made)
+    return made.select("ts", "user", "item", found=made.schema.names[-1])
+
+
+def options(way, made):
+    if way == "a map":
+        learner = od.DKG(theta=0.05).learner(3)
+        learner.learn(pa.array([*range(9), *[4] * 9]))
+        return {"grouping": {next(one.name for one in made.plan.operators if one.key): learner.build()}}
+    return {"policy": od.Mixed(theta=0.08, table=20)} if way == "keys that move" else {}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_key_goes_on_with_its_state(tmp_path, change, way):
+    first, second = map(pipeline, CHANGES[change])
+    table, stream = rows(160, 7), Stream(tmp_path / "c", first)
+    for start in (0, 40):
+        stream.epoch(table.slice(start, 40), run="one", nodes=3, **options(way, first))
+    stream.pipeline = second
+    for start in (80, 120):
+        stream.epoch(table.slice(start, 40), run="two", nodes=3, **options(way, second))
+    stream.epoch(table.slice(0, 0), FINISH, run="three", nodes=3)
+    ran = first.run(table.slice(0, 80), end="suspend")
+    went_on = second.run(table.slice(80), restore=ran.snapshot)
+    wanted = [tuple(row.values()) for one in (ran, went_on) for row in one.table.to_pylist()]
+    assert [row[:-2] for row in stream.output()] == wanted
