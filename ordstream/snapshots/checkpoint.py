@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import operator
 import os
 import re
 import secrets
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ordstream._core.state.key_groups import GROUPS, KEY_HASH_VERSION
-from ordstream.errors import CheckpointError, PlanError, told
+from ordstream.errors import CheckpointError, PlanError, shown, told
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.snapshots.manifest import FORMAT, Manifest, Parent
 from ordstream.snapshots.snapshot import Snapshot
@@ -130,12 +131,19 @@ class Checkpoint:
         self._lock = threading.Lock()
         try:
             self._prepare()
+            begun = max((number for _, number in _numbered(self._states, _STATE)), default=0)
             self._last = self._newest()  # the last snapshot that this object knows of
         except OSError as error:
             raise CheckpointError(
                 f"{folder}: the checkpoint can't be opened: {error.strerror or error}; name a folder that "
                 "this process may write to"
             ) from error
+        if not self._last and begun > 1:  # a second one begins behind the first one's manifest
+            raise CheckpointError(
+                f"{self._commits}: there is no manifest, and {self._states} has files of snapshot {begun}: "
+                "the manifests are lost, and a run would begin anew and give all its output again. Bring "
+                "them back from a copy; to begin anew, name a new folder"
+            )
         self._parent: int | None = self._last or None
 
     def __repr__(self) -> str:
@@ -206,10 +214,18 @@ class Checkpoint:
 
         Raises
         ------
+        PlanError
+            `number` is no whole number.
         CheckpointError
             There is none of this number, it is of another format version, or it is damaged: the text names
             the file and the key group, and the snapshot before it.
         """
+        try:
+            number = operator.index(number)
+        except TypeError as error:
+            raise PlanError(
+                f"read takes the number of a snapshot, an int, got {shown(number)}; snapshots() lists them"
+            ) from error
         with self._lock:
             snapshot = self._read(number, verify)
             self._last = max(self._last, self._newest())

@@ -7,6 +7,7 @@ the GIL and is far faster than a disk. It protects from accidents, not from some
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -26,7 +27,12 @@ class Files:
 
     def folder(self, path: Path) -> None:
         """Make a folder, and those above it, where it is not there."""
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:  # which reads as if a folder were in the way
+            raise NotADirectoryError(
+                errno.ENOTDIR, "it is no folder, but a file, or a link to what is not there", str(path)
+            ) from error
 
     def create(self, path: Path) -> BinaryIO:
         """Open a new file for writing."""

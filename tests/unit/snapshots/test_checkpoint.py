@@ -10,6 +10,7 @@ import random
 import threading
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -285,10 +286,42 @@ def test_opening(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(CheckpointError, match=r"is no checkpoint: it holds 'notes.txt'; name a new folder"):
         Checkpoint(tmp_path)
-    with pytest.raises(CheckpointError, match=r"notes.txt: the checkpoint can't be opened"):
+    with pytest.raises(CheckpointError, match=r"notes.txt: the checkpoint can't be opened: it is no folder"):
         Checkpoint(tmp_path / "notes.txt")
     assert all_files(tmp_path) == [tmp_path / "notes.txt"]
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(CheckpointError, match="it is no folder, but a file, or a link to what is not there"):
+        Checkpoint(tmp_path / "link")
     assert str(Checkpoint(str(tmp_path / "new"), keep=3)) == f"Checkpoint('{tmp_path / 'new'}', keep=3)"
+
+
+@pytest.mark.parametrize("number", ["1", 1.0, None, [1]])
+def test_a_snapshot_is_read_by_its_number(tmp_path, number):
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.write(snapshot({"op": memory(counts(3))}, 5))
+    with pytest.raises(PlanError, match=r"read takes the number of a snapshot, an int, got .*snapshots\(\)"):
+        checkpoint.read(number)
+    assert checkpoint.read(np.int64(1)).serial == 5
+
+
+@pytest.mark.parametrize("folder_too", [False, True])
+def test_manifests_that_are_lost(tmp_path, folder_too):
+    """A run would begin anew, and give all its output again."""
+    checkpoint = Checkpoint(tmp_path)
+    for serial in (5, 9):
+        checkpoint.write(snapshot({"op": memory(counts(3))}, serial))
+    for path in (tmp_path / "commits").iterdir():
+        path.unlink()
+    if folder_too:
+        (tmp_path / "commits").rmdir()
+    with pytest.raises(CheckpointError, match=r"there is no manifest, and .* has files of snapshot 2"):
+        Checkpoint(tmp_path)
+
+
+def test_what_a_killed_first_writer_left_is_no_loss(tmp_path):
+    Checkpoint(tmp_path)
+    (tmp_path / "state" / "000000000001-op-a-b.arrows").write_bytes(b"half")
+    assert Checkpoint(tmp_path).latest() is None
 
 
 @pytest.mark.parametrize(
