@@ -126,6 +126,9 @@ def test_a_stream_that_was_finished_says_where_its_state_is(run):
     for wrong in (-1, 2, True, "0"):
         with pytest.raises(PlanError, match="its epochs are 0 to 1, got epoch="):
             od.spark.state(checkpoint, "count_1", epoch=wrong)
+    for name in (None, ["count_1"], {}):
+        with pytest.raises(PlanError, match=r"no operator .* has a state behind epoch 0; there are"):
+            od.spark.state(checkpoint, name, epoch=0)
 
 
 def test_a_stream_to_which_nothing_came_has_no_state_yet(run):

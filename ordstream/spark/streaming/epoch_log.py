@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from ordstream._core.state.key_groups import GROUPS, KEY_HASH_VERSION
-from ordstream.errors import CheckpointError, PlanError, told
+from ordstream.errors import CheckpointError, PlanError, shown, told
 from ordstream.ground.nested_cast import nullable_columns
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
@@ -48,9 +48,10 @@ def folder_of(checkpoint: str | os.PathLike[str]) -> Path:
     PlanError
         It is the address of something that is no folder of a mounted file system, or no name.
     """
-    if not os.fspath(checkpoint) or "\0" in os.fspath(checkpoint):  # "" would be the working directory
-        raise PlanError(f"checkpoint={os.fspath(checkpoint)!r}: it needs the name of a folder")
-    path = mounted(checkpoint)
+    name = name_of(checkpoint)
+    if name is None:
+        raise PlanError(f"checkpoint={shown(checkpoint)}: it needs the name of a folder")
+    path = mounted(name)
     if path is None:
         raise PlanError(
             f"checkpoint={os.fspath(checkpoint)!r}: it must be a folder of a file system that driver and "
@@ -58,6 +59,12 @@ def folder_of(checkpoint: str | os.PathLike[str]) -> Path:
             "not supported yet"
         )
     return path
+
+
+def name_of(folder: Any) -> str | None:
+    """A path as text; None: it can't be the name of a folder ("" would be the working directory)."""
+    name = os.fspath(folder) if isinstance(folder, str | os.PathLike) else None
+    return name if isinstance(name, str) and name and "\0" not in name else None
 
 
 def mounted(folder: str | os.PathLike[str]) -> Path | None:

@@ -130,7 +130,7 @@ def state(
             f"no operator has a state behind epoch {manifest.number}: no row has come yet, or the pipeline "
             "keeps none"
         )
-    if operator not in manifest.states:
+    if operator not in list(manifest.states):  # a list is no key of a mapping
         there = ", ".join(map(repr, manifest.states))
         raise PlanError(
             f"no operator {operator!r} has a state behind epoch {manifest.number}; there are: {there}"

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from ordstream.errors import CheckpointError, PlanError
+from ordstream.errors import CheckpointError, PlanError, shown
 from ordstream.snapshots.files import Files
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
 from ordstream.spark.streaming.epoch_manifest import STATE, EpochManifest
@@ -55,8 +55,10 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     numbers = log.numbers()
     newest = numbers[-1] if numbers else -1
     target = newest - 1 if to is None else to
-    if not -1 <= target <= newest:
-        raise PlanError(f"rewind(to={to!r}): committed are the epochs {numbers[:1] or 'none'} to {newest}")
+    if type(target) is not int or not -1 <= target <= newest:
+        raise PlanError(
+            f"rewind(to={shown(to)}): committed are the epochs {numbers[:1] or 'none'} to {newest}"
+        )
     if target >= 0:
         gone = missing_state(log, log.read(target))
         if gone is not None:

@@ -70,7 +70,7 @@ ENDS_THE_FORMER = "spark.sql.streaming.stopActiveRunOnRestart"
 #: Keywords of Spark's `trigger`.
 TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
 Trigger = str | Mapping[str, Any] | None
-#: Streams of this process by checkpoint: `finish` needs the pipeline.
+#: Streams of this process by checkpoint, without links and "..": `finish` needs the pipeline.
 _started: dict[Path, tuple[Pipeline, dict[str, Any]]] = {}
 
 
@@ -215,7 +215,7 @@ def stream(
         delivery.close()
         raise
     given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
-    _started[log.folder] = (pipeline, {**given, "options": options, "sink": sink, "query": query})
+    _started[log.folder.resolve()] = (pipeline, {**given, "options": options, "sink": sink, "query": query})
     return query
 
 
@@ -253,7 +253,7 @@ def finish(
     """
     path = folder_of(checkpoint)
     given: dict[str, Any] = {"nodes": nodes, "workers": workers, "grouping": "hash", "options": options}
-    known = _started.get(path)
+    known = _started.get(path.resolve())
     if is_running(path):
         raise PlanError(f"the stream of {path} still runs: stop it (query.stop()), then finish it")
     if pipeline is None:
@@ -304,7 +304,8 @@ def finish(
 
 def is_running(path: Path) -> bool:
     """Whether a query of this process has the stream."""
-    query = _started[path][1]["query"] if path in _started else None
+    _, given = _started.get(path.resolve(), (None, {}))
+    query = given.get("query")
     try:
         return query is not None and query.isActive
     except Exception:  # Java is gone, and the query with it
@@ -317,7 +318,7 @@ def _replaced(path: Path, session: SparkSession) -> bool:
     """
     if not is_running(path) or str(session.conf.get(ENDS_THE_FORMER)).lower() != "true":
         return False  # Spark says that it runs
-    _started[path][1]["query"].give_way()
+    _started[path.resolve()][1]["query"].give_way()
     return True
 
 

@@ -10,9 +10,9 @@ import secrets
 import shutil
 from pathlib import Path
 
-from ordstream.errors import CheckpointError, PlanError, SinkError
+from ordstream.errors import CheckpointError, PlanError, SinkError, shown
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
-from ordstream.spark.streaming.epoch_log import mounted
+from ordstream.spark.streaming.epoch_log import mounted, name_of
 from ordstream.spark.streaming.sinks.same_columns import columns_of, difference
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, StreamInfo
 
@@ -46,12 +46,13 @@ class ParquetFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        text = os.fspath(path)
-        folder = mounted(text)
-        if not text or folder is None:
+        name = name_of(path)
+        folder = None if name is None else mounted(name)
+        if folder is None:
             raise PlanError(
-                f"ParquetFolder needs the path of a folder on the driver's machine, not {text!r}: files are "
-                "linked into it, which object stores can't; copy from there, or use read_output"
+                "ParquetFolder needs the path of a folder on the driver's machine, not "
+                f"{shown(path)}: files are linked into it, which "
+                "object stores can't; copy from there, or use read_output"
             )
         self.folder = folder
         self._files = Files()
@@ -70,8 +71,8 @@ class ParquetFolder:
         PlanError
             It lies in the checkpoint, or its files have other columns.
         """
-        checkpoint = stream.checkpoint.absolute()
-        if self.folder == checkpoint or checkpoint in self.folder.parents:
+        checkpoint, folder = stream.checkpoint.resolve(), self.folder.resolve()
+        if folder == checkpoint or checkpoint in folder.parents:
             raise PlanError(f"{self.folder}: the folder lies in the stream's checkpoint; name another one")
         try:
             self._files.folder(self.folder)

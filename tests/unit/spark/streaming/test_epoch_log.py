@@ -2,6 +2,7 @@
 
 import errno
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -183,6 +184,37 @@ def test_rewind_takes_back_both_logs(tmp_path):
     assert not (log.folder / "spark" / "commits" / ".4.crc").exists()
     assert rewind(log.folder, to=-1) == -1
     assert log.last() is None
+
+
+@pytest.mark.parametrize("to", ["1", 1.0, True, [1]])
+def test_rewind_takes_the_number_of_an_epoch(tmp_path, to):
+    log = filled(tmp_path / "c", 3)
+    with pytest.raises(PlanError, match=r"rewind\(to=.*\): committed are the epochs"):
+        rewind(log.folder, to=to)
+    assert log.last().number == 2
+
+
+@pytest.mark.parametrize("way", ["link", "..", "itself"])
+def test_a_stream_that_runs_is_known_by_any_path(tmp_path, way, monkeypatch):
+    pytest.importorskip("pyspark")
+    from ordstream.spark.streaming import stream
+
+    log = filled(tmp_path / "c", 3)
+    (tmp_path / "link").symlink_to(tmp_path / "c")
+    path = {"link": tmp_path / "link", "..": tmp_path / "c" / ".." / "c", "itself": log.folder}[way]
+    running = (None, {"query": SimpleNamespace(isActive=True)})
+    monkeypatch.setitem(stream._started, log.folder.resolve(), running)
+    with pytest.raises(PlanError, match="still runs: stop it"):
+        rewind(path)
+    with pytest.raises(PlanError, match="still runs: stop it"):
+        stream.finish(path)
+    assert log.last().number == 2
+
+
+@pytest.mark.parametrize("name", [None, 5, b"c", ["c"], "", "a\0b"])
+def test_a_checkpoint_has_the_name_of_a_folder(name):
+    with pytest.raises(PlanError, match="it needs the name of a folder"):
+        rewind(name)
 
 
 # --- from the command line ---------------------------------------------------------------------------------

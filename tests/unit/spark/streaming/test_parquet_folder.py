@@ -90,7 +90,11 @@ def test_a_folder_of_something_else_is_refused(tmp_path, info):
         opened(tmp_path / "file", info)
     with pytest.raises(PlanError, match="lies in the stream's checkpoint"):
         opened(info.checkpoint / "out", info)
-    for path in ("s3://bucket/out", "dbfs:/out", "file://host/out", ""):
+    info.checkpoint.mkdir(exist_ok=True)
+    (tmp_path / "link").symlink_to(info.checkpoint)
+    with pytest.raises(PlanError, match="lies in the stream's checkpoint"):
+        opened(tmp_path / "link" / "output", info)
+    for path in ("s3://bucket/out", "dbfs:/out", "file://host/out", "", None, 5, b"out"):
         with pytest.raises(PlanError, match="path of a folder"):
             ParquetFolder(path)
 
