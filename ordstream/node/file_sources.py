@@ -29,6 +29,17 @@ Read = tuple[tuple[int, int] | None, pa.RecordBatch]
 READ_ROWS = 65_536
 
 
+class HandsOn:
+    """What hands on the batches of a source, in which an error looks for the file.
+
+    Attributes
+    ----------
+    source : Any
+    """
+
+    source: Any
+
+
 class FileSource:
     """Files in order, one part after the other. Subclasses say what a part is.
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from ordstream.errors import OrdstreamError, PlanError, SourceError, told
 from ordstream.node import source
+from ordstream.node.file_sources import HandsOn
 
 ADVICE = (
     "give a pyarrow Table, a RecordBatch or a list of them, od.ParquetSource(paths), od.IpcSource(paths), "
@@ -130,7 +131,7 @@ def seekable(data: Any) -> Seekable:
     return found
 
 
-class Positions:
+class Positions(HandsOn):
     """A source on its way into a run, with the place of every serial that is still in it.
 
     One thread iterates; `at` and `forget` may be called by others.
@@ -152,20 +153,20 @@ class Positions:
     """
 
     def __init__(self, data: Any, serial: int = 0, start: Any = None) -> None:
-        self._source = seekable(data)
+        self.source = seekable(data)
         self._begin = serial
         self._skip = 0
         if start is not None:
             place, self._skip = _parsed(start)
-            _asked(self._source, "seek", place)
+            _asked(self.source, "seek", place)
         # Begun here, so that there is a place before the first batch.
-        self._items = iter(_asked(self._source, "__iter__"))
+        self._items = iter(_asked(self.source, "__iter__"))
         self._lock = threading.Lock()
         # Ascending: serial of the first row from a place on, and the place. Rows to skip have serials too,
         # up to `serial`.
         self._next = serial - self._skip + 1
         self._firsts = [self._next]
-        self._places = [_asked(self._source, "position") if start is None else place]
+        self._places = [_asked(self.source, "position") if start is None else place]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """The batches, without the rows to skip; zero-copy. Once."""
@@ -190,7 +191,7 @@ class Positions:
 
     def _note(self, first: int) -> None:
         """What comes next from the source has this serial."""
-        place = _asked(self._source, "position")
+        place = _asked(self.source, "position")
         with self._lock:
             if self._firsts and self._firsts[-1] == first:
                 self._places[-1] = place
@@ -219,7 +220,7 @@ class Positions:
             same = False
         if not same:
             raise SourceError(
-                f"{type(self._source).__name__}.position() gave {place!r:.200}, which is no JSON value: "
+                f"{type(self.source).__name__}.position() gave {place!r:.200}, which is no JSON value: "
                 "give numbers, strings, lists and dicts with string keys"
             )
         return {"source": place, "rows": rows}

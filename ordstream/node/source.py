@@ -19,7 +19,7 @@ from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain
-from ordstream.node.file_sources import FileSource
+from ordstream.node.file_sources import FileSource, HandsOn
 from ordstream.node.gathering import gathered
 from ordstream.node.source_marks import SourceMark
 
@@ -116,7 +116,8 @@ def _batches(
 
 def _where(data: Any, before: int) -> str:
     """Where a source stands: its file, if it reads files, and how many tuples came before."""
-    file = data.reading if isinstance(data, FileSource) else ""
+    source = data.source if isinstance(data, HandsOn) else data
+    file = source.reading if isinstance(source, FileSource) else ""
     return ", ".join([*([file] if file else []), *([f"after {before} tuples"] if before else [])])
 
 

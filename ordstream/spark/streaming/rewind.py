@@ -33,8 +33,8 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     ----------
     checkpoint : path
     to : int, optional
-        The epoch that is the last one then; its state must still be there. Default: the one before the last.
-        -1: nothing is committed.
+        The epoch that is the last one then; its state must still be there. Default: the one before the last;
+        where an earlier call was interrupted, what that one wanted. -1: nothing is committed.
 
     Returns
     -------
@@ -54,17 +54,21 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
         raise PlanError(f"the stream of {log.folder} still runs: stop it (query.stop()), then rewind it")
     numbers = log.numbers()
     newest = numbers[-1] if numbers else -1
-    target = newest - 1 if to is None else to
+    target = to if to is not None else newest if _interrupted(log.folder / SPARK, newest) else newest - 1
     if type(target) is not int or not -1 <= target <= newest:
         raise PlanError(
-            f"rewind(to={shown(to)}): committed are the epochs {numbers[:1] or 'none'} to {newest}"
+            f"rewind(to={shown(to)}): committed are the epochs {numbers[0]} to {newest}"
+            if numbers
+            else f"rewind(to={shown(to)}): nothing is committed"
         )
     if target >= 0:
         gone = missing_state(log, log.read(target))
         if gone is not None:
+            able = [one for one in numbers if one > target and missing_state(log, log.read(one)) is None]
             raise CheckpointError(
-                f"{gone}: the state behind epoch {target} is gone; the last two epochs keep theirs: go back "
-                f"to {newest - 1}"
+                f"{gone}: the state behind epoch {target} is gone; the last two epochs that ran keep it. "
+                f"The stream can go back to {able[0] if able else 'none'} (its last one is {newest}), or to "
+                "the start (to=-1)"
             )
     files = Files()
     try:
@@ -80,11 +84,25 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     return target
 
 
+def _interrupted(spark: Path, newest: int) -> bool:
+    """Whether Spark's log is further than it can be: it commits behind us, and plans one batch ahead."""
+    return max(_entries(spark / "commits"), default=-1) > newest or (
+        max(_entries(spark / "offsets"), default=-1) > newest + 1
+    )
+
+
+def _entries(folder: Path) -> dict[int, Path]:
+    """What Spark's log holds, by batch."""
+    if not folder.is_dir():
+        return {}
+    return {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
+
+
 def _cut(files: Files, folder: Path, last: int) -> None:
     """Remove what Spark's log holds behind a batch, newest first, with its checksums."""
     if not folder.is_dir():
         return
-    entries = {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
+    entries = _entries(folder)
     for number in sorted(entries, reverse=True):
         if number > last:
             beside = folder / f".{number}.crc"

@@ -46,20 +46,22 @@ def test_streams_behind_each_other_in_a_file(tmp_path):
         pipeline.run(od.IpcSource(path))
 
 
-def test_a_file_of_another_schema_is_named(tmp_path):
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_file_of_another_schema_is_named(tmp_path, checkpoint):
     """It was "after 30 tuples: column 'k': expected int64, got double", of a thousand files."""
+    kept = {"checkpoint": tmp_path / "state"} if checkpoint else {}
     pq.write_table(table(0, 30), tmp_path / "a.parquet")
     wrong = {"b": pa.table({"k": [0.5], "s": ["x"]}), "c": pa.table({"k": [1]})}
     for name, rows in wrong.items():
         pq.write_table(rows, tmp_path / f"{name}.parquet")
         source = od.ParquetSource([tmp_path / "a.parquet", tmp_path / f"{name}.parquet"])
         with pytest.raises(od.SourceError, match=rf"{name}\.parquet, after 30 tuples: .*column '"):
-            od.Pipeline(SCHEMA).select("k", "s").run(source)
+            od.Pipeline(SCHEMA).select("k", "s").run(source, **kept)
     pq.write_table(pa.table({"k": [1, None], "s": ["x", "y"]}), tmp_path / "d.parquet")
     strict = pa.schema([pa.field("k", pa.int64(), nullable=False), ("s", pa.string())])
     source = od.ParquetSource([tmp_path / "a.parquet", tmp_path / "d.parquet"])
     with pytest.raises(od.SourceError, match=r"d\.parquet: column 'k' is declared without nulls.* row 32"):
-        od.Pipeline(strict).select("k").run(source)
+        od.Pipeline(strict).select("k").run(source, **kept)
 
 
 DAMAGED = """

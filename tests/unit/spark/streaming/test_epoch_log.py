@@ -170,7 +170,7 @@ def test_rewind_takes_back_both_logs(tmp_path):
         for number in range(count):
             (log.folder / "spark" / name / f"{number}").touch()
             (log.folder / "spark" / name / f".{number}.crc").touch()
-    with pytest.raises(CheckpointError, match=r"the state behind epoch 1 is gone.*go back to 3"):
+    with pytest.raises(CheckpointError, match=r"the state behind epoch 1 is gone.*can go back to 3 "):
         rewind(log.folder, to=1)
     with pytest.raises(PlanError, match="rewind"):
         rewind(log.folder, to=5)
@@ -184,6 +184,41 @@ def test_rewind_takes_back_both_logs(tmp_path):
     assert not (log.folder / "spark" / "commits" / ".4.crc").exists()
     assert rewind(log.folder, to=-1) == -1
     assert log.last() is None
+
+
+def test_rewind_may_be_killed_at_any_step(tmp_path, monkeypatch):
+    """Called again, without to=, it completes what it began, and goes no further back."""
+    for steps in range(9):
+        log = filled(tmp_path / str(steps), 5)
+        for name, count in (("commits", 5), ("offsets", 6)):
+            (log.folder / "spark" / name).mkdir(parents=True)
+            for number in range(count):
+                (log.folder / "spark" / name / str(number)).touch()
+        left = iter(range(steps))
+
+        def once(self, path, left=left):
+            if next(left, None) is None:
+                raise OSError(errno.EIO, "killed")
+            path.unlink()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Files, "remove", once)
+            try:
+                done = rewind(log.folder) == 3
+            except CheckpointError:
+                done = False
+        assert done or rewind(log.folder) == 3
+        newest = [newest_of_spark(log, name) for name in ("commits", "offsets")]
+        assert [log.last().number, *newest] == [3, 3, 4]
+    assert done
+
+
+def test_what_rewind_advises_can_be_done(tmp_path):
+    log = filled(tmp_path / "c", 5)
+    assert rewind(log.folder) == 3
+    with pytest.raises(CheckpointError, match=r"epoch 2 is gone; .* can go back to 3 .*, or to the start"):
+        rewind(log.folder)
+    assert rewind(log.folder, to=3) == 3
 
 
 @pytest.mark.parametrize("to", ["1", 1.0, True, [1]])
