@@ -8,7 +8,7 @@ from ordstream._core.flow.operator cimport Operator
 from ordstream._core.flow.reorder_buffer cimport LOCK_BASED, NON_BLOCKING, reorder_free, reorder_init
 from ordstream._core.flow.runtime cimport Runtime, Seen, waits_of_new_runs
 from ordstream._core.flow.call_cost cimport CallCost, call_cost_init
-from ordstream._core.flow.scheduler cimport OperatorStats, scheduler_init, stats_init
+from ordstream._core.flow.scheduler cimport OperatorStats, chunks_for, scheduler_init, stats_init
 from ordstream._core.flow.scheduler import HEURISTICS
 from ordstream._core.flow.shedding cimport SHED_LIVE, ShedControl, shed_attach
 from ordstream._core.flow.split cimport Partitioner
@@ -123,6 +123,9 @@ cdef int build_operators(Runtime* rt, object operators, object options) except -
     cdef int32_t i
     for i in range(rt.n):
         build_operator(rt, i, operators[i], options)
+    if rt.auto_rows:
+        store_relaxed(&rt.ingress.target_chunks,
+                      chunks_for(rt.stats, rt.n, rt.run.workers, rt.ingress.max_chunks))
     if options.max_state_bytes is not None:
         rt.run.bound = bound_new(rt.operators, rt.n, options.max_state_bytes)
         if rt.run.bound == NULL:

@@ -81,6 +81,7 @@ cdef struct Ingress:
     EventCount* reader
     # set before the run, or by the controller:
     a64 target_rows
+    a64 target_chunks      # as max_chunks, which it doesn't raise
     int64_t max_chunks
     int64_t max_bytes
     a64* bytes             # in flight bytes counter (ChunkPool.bytes)

@@ -24,6 +24,7 @@ cdef int ingress_init(Ingress* g, int32_t ncols) noexcept nogil:
     g.marker_every = 1024
     g.marker_next = 1
     g.max_chunks = 1 << 40
+    store_relaxed(&g.target_chunks, 1 << 40)   # published with the run
     g.max_bytes = 1 << 60
     store_relaxed(&g.target_rows, 64)          # published with the run
     return spsc_init(&g.arriving, ARRIVING_SLOTS, 0)
@@ -88,8 +89,9 @@ cdef int64_t rows_before_punctuation(Ingress* g, Batch* b, int64_t offset, int64
     return n
 
 
-cdef inline bint over(const Ingress* g, int64_t chunks, int64_t bytes, int64_t percent) noexcept nogil:
-    return chunks * 100 >= g.max_chunks * percent or bytes // 100 * 100 >= g.max_bytes // 100 * percent
+cdef inline bint over(Ingress* g, int64_t chunks, int64_t bytes, int64_t percent) noexcept nogil:
+    cdef int64_t most = min(g.max_chunks, load_relaxed(&g.target_chunks))  # set at any time; no partner
+    return chunks * 100 >= most * percent or bytes // 100 * 100 >= g.max_bytes // 100 * percent
 
 
 cdef inline bint admits(Ingress* g) noexcept nogil:

@@ -102,6 +102,7 @@ cdef struct Slice:
     int64_t tuples_in
     int64_t tuples_out
     int64_t chunks
+    int64_t until          # when its time is over: a function may take longer than those before it
     # the kernel alone, on the first chunk or part of the slice
     int64_t kernel_ns
     int64_t kernel_rows

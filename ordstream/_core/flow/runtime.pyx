@@ -34,7 +34,7 @@ from ordstream._core.flow.slices cimport operator_has_input, operator_run, opera
 from ordstream._core.flow.worklist.buckets cimport NO_LIMIT
 from ordstream._core.flow.reorder_buffer cimport NON_BLOCKING, reorder_ready
 from ordstream._core.flow.scheduler cimport (
-    OperatorStats, chunk_rows_for, scheduler_choose, stats_account, stats_cumulate,
+    OperatorStats, chunk_rows_for, chunks_for, scheduler_choose, stats_account, stats_cumulate,
 )
 from ordstream._core.ground.spsc cimport spsc_size_approx, spsc_try_take
 from ordstream._core.ground.stopping cimport stop_asked
@@ -139,7 +139,7 @@ cdef inline bint runnable(Operator* op) noexcept nogil:
 
 cdef void adapt_chunk(Runtime* rt) noexcept nogil:
     """Set the chunk size: aim at `chunk_ns` of work per chunk in the operator with the most work per input
-    tuple. Under lock."""
+    tuple. And how many chunks may be in flight. Under lock."""
     cdef int32_t i
     for i in range(rt.n):
         if rt.operators[i].shed != NULL and rt.stats[i].tuples_in == 0:
@@ -148,6 +148,8 @@ cdef void adapt_chunk(Runtime* rt) noexcept nogil:
     # read by the ingress; no partner
     store_relaxed(&rt.ingress.target_rows,
                   chunk_rows_for(rt.stats, rt.n, rt.chunk_ns, rt.min_rows, rt.max_rows))
+    store_relaxed(&rt.ingress.target_chunks,
+                  chunks_for(rt.stats, rt.n, rt.run.workers, rt.ingress.max_chunks))
 
 
 # ---------------------------------------------------------------- how many workers
@@ -327,6 +329,7 @@ cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done
         if rt.auto_rows and (rt.scheduler.decisions % ADAPT_EVERY == 0 or rt.stats[previous].call != NULL):
             adapt_chunk(rt)
     done.kernel_rows = 0                                      # the next slice times its first chunk
+    done.until = now + <int64_t> rt.scheduler.slice_ns
     if outside(rt, w):
         unlock_scheduler(rt)
         return -1

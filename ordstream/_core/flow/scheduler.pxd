@@ -66,3 +66,4 @@ cdef void stats_account(OperatorStats* o, double ns, int64_t tuples_in, int64_t 
 cdef void stats_cumulate(OperatorStats* ops, int32_t n) noexcept nogil
 cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns, int64_t min_rows,
                             int64_t max_rows) noexcept nogil
+cdef int64_t chunks_for(const OperatorStats* ops, int32_t n, int32_t workers, int64_t most) noexcept nogil

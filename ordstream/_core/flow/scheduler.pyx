@@ -27,6 +27,8 @@ cdef double PRIOR_COST = 1000.0       # ns
 # Part of the workers that share a chunk on average, where many do: its parts end one after the other.
 cdef double SPREAD = 0.5
 cdef double DECAY_NS = 20e6           # after so much busy time, old measurements count half
+cdef double LONG_CALL = 4e6           # ns; chunks of functions aim at a quarter
+cdef double RARE = 1.0 / 64           # of the source's rows get there
 
 
 cdef void stats_init(OperatorStats* o, int32_t M, int32_t workers, int32_t buckets) noexcept nogil:
@@ -147,15 +149,38 @@ cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns
     for i in range(n):
         rows = chunk_ns / max(1.0, ops[i].k * reach / ops[i].spread)
         if ops[i].call != NULL:
-            beside = rows_beside_calls(&ops[i], chunk_ns) / reach
-            if beside > rows:
-                rows = beside
+            # nothing is known before the first call: one row, by what the operators in front let through
+            beside = rows_beside_calls(&ops[i], chunk_ns) if ops[i].call.warm else 1.0
+            if beside / reach > rows or not ops[i].call.warm:
+                rows = beside / reach
         if rows < least:
             least = rows
         reach *= ops[i].s
         if reach > 1e6:
             reach = 1e6
     return max(<int64_t> least, min_rows)
+
+
+cdef int64_t chunks_for(const OperatorStats* ops, int32_t n, int32_t workers, int64_t most) noexcept nogil:
+    """How many chunks may be in flight, at most `most`: where one worker's calls are long, two for each such
+    operator and each worker.
+
+    More would wait in front of it, cut to what it cost when they were: a size would be found, or followed,
+    as late as they are many.
+    """
+    cdef double reach = 1.0
+    cdef int64_t long_ones = 0
+    cdef CallCost* c
+    cdef int32_t i
+    for i in range(n):
+        c = ops[i].call
+        if c != NULL and ops[i].M == 1:
+            # not called yet: by the first rows that get there
+            long_ones += ops[i].kernel_ns > LONG_CALL * c.calls if c.warm else reach > RARE
+        reach *= ops[i].s
+    if long_ones == 0:
+        return most
+    return min(most, 2 * (long_ones + max(workers, 1)))
 
 
 cdef int choose_qst(Scheduler* s, OperatorStats* ops, int32_t n) noexcept nogil:
@@ -313,6 +338,8 @@ cdef int scheduler_choose(Scheduler* s, OperatorStats* ops, int32_t n, int64_t n
                 ops[i].max_waited = ops[i].waited
     ops[best].waited = 0
     tuples = s.slice_ns / ops[best].c
+    if ops[best].call != NULL and not ops[best].call.warm:
+        tuples = 1.0                                          # the first call shows what one costs
     if tuples < 1.0:
         budget[0] = 1
     elif tuples > MAX_BUDGET:

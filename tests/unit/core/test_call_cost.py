@@ -107,6 +107,105 @@ def test_parts_pay_each_for_itself() -> None:
     assert rows == pytest.approx((0.1 * MS + 8 * 0.3 * MS) / 1e3, rel=0.1)
 
 
+def test_one_row_is_tried_first() -> None:
+    """A function that was not called yet may take seconds for a row: taken for 1 us, as other operators, it
+    got a thousand of them.
+    """
+    scheduler: Any = PySchedulerDoor("ct", [1, 1], calls=True)
+    for _ in range(50):
+        scheduler.account(0, 10e3, 1, 1, 1, (10e3, 1))
+    assert scheduler.chunk_rows(MS, 1, 4096) == 1
+    assert scheduler.choose(0, [0, 1_000], [0, 0]) == (1, 1)
+    scheduler.account(1, 10e3, 1, 1, 1, (10e3, 1))
+    assert scheduler.chunk_rows(MS, 1, 4096) > 10
+
+
+def test_a_function_that_no_row_gets_to_holds_nothing_up() -> None:
+    scheduler: Any = PySchedulerDoor("ct", [1, 1], calls=True)
+    rows = 1
+    for _ in range(30):
+        scheduler.account(0, 10e3, rows, 0, 1, (10e3, rows))
+        rows = scheduler.chunk_rows(MS, 1, 4096)
+    assert rows > 1_000
+
+
+Front = Callable[[od.Pipeline], od.Pipeline]
+FRONTS: dict[str, Front] = {
+    "nothing": lambda pipeline: pipeline,
+    "an expression": lambda pipeline: pipeline.select(x=od.col("x") + 1),
+    "a function": lambda pipeline: pipeline.map(lambda row: (row.x,), schema={"x": int}),
+    "a state": lambda pipeline: pipeline.deduplicate("x"),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, "auto"])
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_long_call_gets_many_rows_soon(front: str, workers: Any) -> None:
+    """It got one row 24 to 65 times first, and behind other operators each size, twice the one before, as
+    often as chunks are in flight: up to 233 calls.
+    """
+    calls: list[int] = []
+
+    def predict(batch: Any) -> Any:
+        calls.append(len(batch["x"]))
+        time.sleep(0.02)
+        return batch
+
+    rows = pa.table({"x": range(1, 5_001)})
+    pipeline = FRONTS[front](od.Pipeline(rows.schema)).map_batches(predict, schema=rows.schema)
+    pipeline.run(rows, workers=workers)
+    assert sum(calls) == 5_000
+    assert len(calls) < 70
+    assert calls.count(1) <= 10
+
+
+@pytest.mark.parametrize("workers", [1, 2, "auto"])
+@pytest.mark.parametrize("front", ["a function", "a state"])
+def test_slow_rows_come_one_by_one_behind_quick_ones(front: str, workers: Any) -> None:
+    """While the first slow row ran, quick functions in front made chunks of 1,000 for it: the reader got
+    nothing for as long as those took.
+    """
+    calls: list[int] = []
+
+    def slow(batch: Any) -> Any:
+        calls.append(len(batch["x"]))
+        time.sleep(0.005 * len(batch["x"]))
+        return batch
+
+    rows = pa.table({"x": range(400)})
+    pipeline = FRONTS[front](od.Pipeline(rows.schema)).map_batches(slow, schema=rows.schema)
+    assert pipeline.run(rows, workers=workers).table.equals(rows)
+    assert max(calls) <= 32
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("quick", [0, 5_000])
+def test_a_slice_ends_when_its_time_is_over(workers: int, quick: int) -> None:
+    """A function that is slow from its first row on, or suddenly, in rows that come one by one: up to 65 of
+    them went by before any other operator was served, and the reader.
+    """
+    served: list[str] = []
+
+    def slow(row: Any) -> tuple[int]:
+        served.append("slow")
+        if row.x >= quick:
+            time.sleep(0.01)
+        return (row.x,)
+
+    def behind(row: Any) -> tuple[int]:
+        served.append("behind")
+        return (row.x,)
+
+    rows = pa.table({"x": range(quick + 150)})
+    batches = rows.to_batches(max_chunksize=1)
+    pipeline = od.Pipeline(rows.schema).map(slow, schema={"x": int}).map(behind, schema={"x": int})
+    pipeline.run(iter(batches), workers=workers)
+    late = served[served.index("behind") if not quick else 2 * quick :]
+    runs = [len(list(group)) for who, group in itertools.groupby(late) if who == "slow"]
+    assert served.index("behind") <= (4 if not quick else 200)
+    assert max(runs) <= 4
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_function_of_batches_is_called_for_many_rows(workers: int) -> None:
     """Whatever the work of a row is: 2 ms a call, as of a model, were 5,000 calls for 5,000 rows."""
