@@ -154,3 +154,9 @@ def forks_and_dies(row):
         Path(os.environ["ORDSTREAM_TEST_BEAT"]).write_text(str(child))
         os.kill(os.getpid(), signal.SIGKILL)
     return (row.user, row.item, row.n)
+
+
+def slow_here(row):
+    """Row(user, process)"""
+    time.sleep(0.002)
+    return (row.user, os.getpid())

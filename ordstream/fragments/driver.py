@@ -97,6 +97,8 @@ class Driver:
         self.out = Outbox(links, min(topology.cap, self._spread.cap or topology.cap))
         if self._spread.block_rows is not None:
             blocks.at_most(self._spread.block_rows)
+        if self._spread.whole_blocks:
+            blocks.shared_by(topology.processes)
         if balancing is not None:
             blocks.at_most(balancing.block_rows)
         self.merge = TagMerge(topology.senders(topology.last_edge), consumed, topology.merged_rows)

@@ -80,6 +80,7 @@ class Proactive:
     block_rows: int | None = BLOCK_ROWS
     cap: int | None = CAP_BYTES
     any_node = True
+    whole_blocks = False
 
     def __init__(self, parameters: POSG, key: tuple[int, ...]) -> None:
         self.scheduler = parameters.scheduler()

@@ -24,6 +24,11 @@ AHEAD = 4
 #: Rows of such a source wait for more while enough blocks are on their way, but not longer, in seconds: a
 #: block of few rows costs nodes as much as one of some hundreds.
 GATHER_S = 0.004
+#: Of a node's part of the rows that are there, a block that goes to one node whole has a quarter; and an
+#: eighth of those that went before at least, which keeps blocks from becoming small at the end of each
+#: batch. But no more than so many for that where the source is live: what came last may be one burst.
+PARTS = 4
+LIVE_PART = 512
 # Between two calls of `progress`.
 PROGRESS_S = 0.1
 # How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
@@ -76,7 +81,8 @@ class SourceBlocks:
         from ordstream._core.ground.arrow import core_schema
         from ordstream.node import source
 
-        self.rows = before
+        self.rows = self._before = before
+        self._nodes = 1
         self.error: BaseException | None = None
         self.over = False
         self.clock = clock
@@ -116,6 +122,16 @@ class SourceBlocks:
         """Give no larger blocks than of so many rows."""
         self._block_rows = min(self._block_rows, rows)
 
+    def shared_by(self, nodes: int) -> None:
+        """Each block goes whole to one of so many nodes: give parts of what is there, for all of them."""
+        self._nodes = nodes
+
+    def _part(self, left: int) -> int:
+        least = (self.rows - self._before) // (2 * PARTS * self._nodes)
+        if self._thread is not None:
+            least = min(least, LIVE_PART)
+        return max(1, least, -(-left // (PARTS * self._nodes)))
+
     def ready(self) -> bool:
         """Whether `next` gives a block, the end or the error without waiting."""
         return not self.over and (self._rest is not None or self._thread is None or bool(self._came))
@@ -145,6 +161,8 @@ class SourceBlocks:
         if self._rest is None:
             return None
         rows = self._block_rows if most is None else min(self._block_rows, most)
+        if self._nodes > 1:
+            rows = min(rows, self._part(self._rest.num_rows))
         if self._rest.nbytes > BLOCK_BYTES:
             rows = max(1, min(rows, self._rest.num_rows * BLOCK_BYTES // self._rest.nbytes))
         block = self._rest.slice(0, rows)

@@ -28,11 +28,14 @@ class Spreading(Protocol):
         Rows of a block, and bytes that a node may have, where these matter.
     any_node : bool
         A row may go to any node, so that one without rows should not wait.
+    whole_blocks : bool
+        All rows of a block go to one node.
     """
 
     block_rows: int | None
     cap: int | None
     any_node: bool
+    whole_blocks: bool
 
     def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> Any:
         """The node of each row, or of all.
@@ -62,6 +65,7 @@ class _Plain:
     block_rows: int | None = None
     cap: int | None = None
     any_node = False
+    whole_blocks = False
     name = ""
 
     def notes(self) -> list[tuple[int, bytes]]:
@@ -78,6 +82,7 @@ class LeastOutstanding(_Plain):
     """Each block to the node with the fewest bytes to do."""
 
     any_node = True
+    whole_blocks = True
 
     def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> int:
         return free[0]
@@ -87,6 +92,7 @@ class BlocksInTurn(_Plain):
     """Block i to node i mod k."""
 
     any_node = True
+    whole_blocks = True
     name = "blocks"
 
     def __init__(self, nodes: int) -> None:

@@ -26,6 +26,7 @@ from process_functions import (
     refuses,
     rows,
     slow_for_some,
+    slow_here,
     totals,
     totals_at_end,
 )
@@ -65,6 +66,18 @@ def test_a_process_takes_arrow_memory_that_stays_its_own(two):
     schema = pa.schema([("user", pa.int64()), ("allocator", pa.string())])
     pipeline = od.Pipeline(SOURCE).map(allocator, schema=schema)
     assert set(spread(pipeline, rows(50), two).table["allocator"].to_pylist()) == {"system"}
+
+
+@pytest.mark.parametrize("grouping", [None, "blocks"])
+def test_slow_rows_of_a_small_table_are_shared(two, grouping):
+    """They were one block, and so one process had all of them."""
+    schema = pa.schema([("user", pa.int64()), ("process", pa.int64())])
+    pipeline = od.Pipeline(SOURCE).map(slow_here, schema=schema)
+    table = spread(pipeline, rows(400), two, grouping=grouping).table
+    assert table["user"].equals(rows(400)["user"])
+    counts = table["process"].value_counts().field("counts").to_pylist()
+    assert len(counts) == 2
+    assert min(counts) >= 100
 
 
 def tags_of(result):

@@ -132,7 +132,7 @@ def test_a_reader_gets_rows_soon_although_more_are_there(monkeypatch):
 
 @pytest.mark.parametrize(
     ("keyed", "live", "largest"),
-    [(True, False, WHOLE_BLOCK_ROWS), (True, True, BLOCK_ROWS), (False, False, BLOCK_ROWS)],
+    [(True, False, WHOLE_BLOCK_ROWS), (True, True, BLOCK_ROWS), (False, False, 40_000 // 8)],
 )
 def test_blocks_are_larger_where_all_rows_are_there_and_each_has_its_node(monkeypatch, keyed, live, largest):
     """A block that goes to one node as a whole stays small, or a node would have nothing to do."""

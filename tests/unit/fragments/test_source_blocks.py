@@ -208,3 +208,45 @@ def test_rows_that_any_node_may_get_wait_only_while_each_has_some(over_two_nodes
     assert driver.due_in == pytest.approx(GATHER_S)
     driver.out.acknowledged(1, 10)
     assert sent(0) == 3
+
+
+def sizes_of(rows: int, nodes: int, at_once: int) -> list[int]:
+    batches = [batch(first, min(at_once, rows - first)) for first in range(0, rows, at_once)]
+    blocks = SourceBlocks(batches, SOURCE, own_thread=False)
+    blocks.shared_by(nodes)
+    found = []
+    while not blocks.over:
+        one = blocks.next()
+        if one is not None:
+            found.append(one[1].num_rows)
+    assert sum(found) == rows
+    return found
+
+
+@pytest.mark.parametrize("rows", [20, 600, 16_000])
+@pytest.mark.parametrize("nodes", [2, 3, 8])
+def test_few_rows_are_shared_by_all_nodes(rows, nodes):
+    """A table of up to 16,384 rows went to one node, as one block."""
+    found = sizes_of(rows, nodes, rows)
+    assert max(found) <= -(-rows // (4 * nodes))
+    assert found[-1] <= max(1, rows // (8 * nodes))
+
+
+@pytest.mark.parametrize("at_once", [10_000, 65_536, 2_000_000])
+def test_many_rows_go_in_whole_blocks(at_once):
+    """A block costs a step of every node."""
+    found = sizes_of(2_000_000, 2, at_once)
+    assert len(found) < 2 * 2_000_000 / min(at_once, source_blocks.BLOCK_ROWS)
+
+
+def test_a_burst_is_shared_too(given):
+    """However much came before."""
+    _, made = given
+    blocks, _ = made([100_000, 1_500])
+    blocks.shared_by(2)
+    while blocks.rows < 100_000:
+        blocks.next()
+    found = []
+    while blocks.rows < 101_500:
+        found.append(blocks.next()[1].num_rows)
+    assert max(found) <= source_blocks.LIVE_PART
