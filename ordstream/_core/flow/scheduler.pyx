@@ -29,6 +29,7 @@ cdef double SPREAD = 0.5
 cdef double DECAY_NS = 20e6           # after so much busy time, old measurements count half
 cdef double LONG_CALL = 4e6           # ns; chunks of functions aim at a quarter
 cdef double RARE = 1.0 / 64           # of the source's rows get there
+cdef double UNKNOWN_ROWS = 256.0      # of a chunk in front of a function that was not called yet, at most
 
 
 cdef void stats_init(OperatorStats* o, int32_t M, int32_t workers, int32_t buckets) noexcept nogil:
@@ -144,15 +145,16 @@ cdef int64_t chunk_rows_for(const OperatorStats* ops, int32_t n, double chunk_ns
     cdef double reach = 1.0
     cdef double least = <double> max_rows
     cdef double rows
-    cdef double beside
     cdef int32_t i
     for i in range(n):
         rows = chunk_ns / max(1.0, ops[i].k * reach / ops[i].spread)
         if ops[i].call != NULL:
-            # nothing is known before the first call: one row, by what the operators in front let through
-            beside = rows_beside_calls(&ops[i], chunk_ns) if ops[i].call.warm else 1.0
-            if beside / reach > rows or not ops[i].call.warm:
-                rows = beside / reach
+            # Nothing is known before the first call: one row, by what the operators in front let through,
+            # and not too many should they let all through.
+            if not ops[i].call.warm:
+                rows = min(1.0 / reach, UNKNOWN_ROWS)
+            else:
+                rows = max(rows, rows_beside_calls(&ops[i], chunk_ns) / reach)
         if rows < least:
             least = rows
         reach *= ops[i].s
