@@ -9,7 +9,7 @@ come until then. So is, with and without slack, a row that comes before the last
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ordstream.spark.arrival import read_column
 from ordstream.spark.streaming.epoch_files import EpochFiles, TableFile
 from ordstream.spark.streaming.epoch_manifest import LATE, WAITING
 from ordstream.spark.streaming.input_digest import InputDigest
-from ordstream.spark.streaming.row_order import in_order, packed, precede, unpacked
+from ordstream.spark.streaming.row_order import in_order, kind, packed, precede, unpacked
 
 RAISE, DROP, SIDE_OUTPUT = "raise", "drop", "side_output"
 LATE_ROWS = (RAISE, DROP, SIDE_OUTPUT)
@@ -142,6 +142,7 @@ class Arriving(Iterator[pa.RecordBatch]):
         ordering = list(self._arrival.ordering)
         late = np.zeros(batch.num_rows, dtype=np.bool_)
         if self._last is not None and ordering:
+            _check_kinds(self._arrival, self._last.schema.types, batch.select(ordering).schema.types)
             late |= precede(batch.select(ordering), self._last)
         if self._watermark is not None:
             late |= units(batch.column(batch.schema.get_field_index(ordering[0]))) < self._watermark
@@ -274,6 +275,10 @@ def _waited(arrival: Arrival, schema: pa.Schema | None) -> list[pa.RecordBatch]:
     named = [of_job.get(name, name) for name in wanted]
     found = [there_as.get((name[0], own), there.get(own)) for name, own in zip(wanted, named, strict=True)]
     missing = [own for own, column in zip(named, found, strict=True) if column is None]
+    if schema is not None and not missing:
+        kept_as = dict(zip(wanted, found, strict=True))
+        before = [table.schema.field(kept_as[name] or "").type for name in arrival.ordering]
+        _check_kinds(arrival, before, [schema.field(name).type for name in arrival.ordering])
     try:
         if missing and schema is not None:
             raise pa.ArrowKeyError(f"they were kept without {', '.join(map(repr, missing))}")
@@ -286,6 +291,23 @@ def _waited(arrival: Arrival, schema: pa.Schema | None) -> list[pa.RecordBatch]:
             "has read them: start that one until they have gone, or finish it"
         ) from error
     return batches
+
+
+def _check_kinds(arrival: Arrival, before: Sequence[pa.DataType], now: Sequence[pa.DataType]) -> None:
+    """Whether rows of now have an order among those of epochs before.
+
+    Raises
+    ------
+    SourceError
+        A column of `order_by` had values of another kind.
+    """
+    for name, was, found in zip(arrival.order_by, before, now, strict=True):
+        if kind(was) != kind(found):
+            raise SourceError(
+                f"order_by column {name!r} is {found}, and was {was} in the epochs that are committed: the "
+                "two have no order among each other. Cast it in front of the stream to what it was, or "
+                "begin anew with another checkpoint"
+            )
 
 
 def _shown(row: pa.RecordBatch, names: tuple[str, ...]) -> str:

@@ -57,6 +57,18 @@ def in_order(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows.take(pc.sort_indices(pa.table(more), sort_keys=keys))
 
 
+def kind(type_: pa.DataType) -> str:
+    """What values of a type can be compared with: numbers with numbers, instants with instants."""
+    if pat.is_integer(type_) or pat.is_floating(type_) or pat.is_decimal(type_):
+        return "number"
+    if pat.is_timestamp(type_):  # in Spark all have microseconds
+        return "wall clock" if type_.tz is None else "instant"
+    for name in ("string", "binary"):
+        if str(type_).removeprefix("large_").removesuffix("_view") == name:
+            return name
+    return str(type_)
+
+
 def packed(row: pa.RecordBatch) -> str:
     """One row as text, for a manifest."""
     out = pa.BufferOutputStream()

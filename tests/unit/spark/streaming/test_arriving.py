@@ -75,6 +75,23 @@ def test_with_slack_rows_come_out_in_order_and_none_is_lost(tmp_path, seed):
     assert found == sorted(((times[n], n) for n in range(200)), key=lambda row: row[0])
 
 
+@pytest.mark.parametrize("slack", [None, 5])
+@pytest.mark.parametrize("other", [pa.timestamp("us"), pa.string(), pa.date32(), pa.bool_()])
+def test_a_column_of_order_by_that_has_become_of_another_kind(tmp_path, slack, other):
+    """Its values have no order among those that came; rows that wait would be taken for others."""
+    batches = Batches(tmp_path, slack=slack)
+    batches.take([(1, 1)] if slack else [(1, 1), (9, 2)])
+    assert bool(batches.said["waiting"]) == bool(slack)
+    batch = pa.record_batch([pa.nulls(1, other), pa.array([3])], names=["c0", "c1"])
+    files = EpochFiles(os.fspath(tmp_path), 7, "0")
+    arriving = Arriving(replace(batches.arrival, slack=None), iter([batch]), files)
+    with pytest.raises(SourceError, match=r"order_by column 'ts' is .*, and was int64 in the epochs .*Cast"):
+        list(arriving)
+    narrow = batch.set_column(0, "c0", pa.array([20], pa.int32()))
+    files = EpochFiles(os.fspath(tmp_path), 8, "0")
+    assert sum(map(len, Arriving(replace(batches.arrival, slack=None), iter([narrow]), files))) in (1, 2)
+
+
 def test_late_rows_are_refused_dropped_or_put_aside(tmp_path):
     late = [(5, 3), (None, 4), (9, 5), (4, 6)]
     for name in ("raise", "drop", "side_output"):
