@@ -22,6 +22,13 @@ def missing_state(log: EpochLog, manifest: EpochManifest) -> Path | None:
     return next((path for path in paths if not path.exists()), None)
 
 
+def _is_whole(log: EpochLog, number: int) -> bool:
+    try:
+        return missing_state(log, log.read(number)) is None
+    except CheckpointError:  # its manifest is damaged
+        return False
+
+
 def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     """Take a stream back to an epoch, as if nothing behind it had been committed. The query must not run.
 
@@ -64,7 +71,7 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     if target >= 0:
         gone = missing_state(log, log.read(target))
         if gone is not None:
-            able = [one for one in numbers if one > target and missing_state(log, log.read(one)) is None]
+            able = [one for one in numbers if one > target and _is_whole(log, one)]
             raise CheckpointError(
                 f"{gone}: the state behind epoch {target} is gone; the last two epochs that ran keep it. "
                 f"The stream can go back to {able[0] if able else 'none'} (its last one is {newest}), or to "

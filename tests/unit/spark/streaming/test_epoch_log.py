@@ -219,6 +219,10 @@ def test_what_rewind_advises_can_be_done(tmp_path):
     with pytest.raises(CheckpointError, match=r"epoch 2 is gone; .* can go back to 3 .*, or to the start"):
         rewind(log.folder)
     assert rewind(log.folder, to=3) == 3
+    log = filled(tmp_path / "d", 5)
+    log.path(3).write_bytes(b"{}")
+    with pytest.raises(CheckpointError, match=r"epoch 2 is gone; .* can go back to 4 \(its last one is 4\)"):
+        rewind(log.folder, to=2)
 
 
 @pytest.mark.parametrize("to", ["1", 1.0, True, [1]])
