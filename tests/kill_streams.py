@@ -380,6 +380,7 @@ class StreamJob:
         given = {"folder": str(self.folder), **{name: getattr(self, name) for name in names}}
         log = self.folder / f"log-{self.starts}"
         self.starts += 1
+        before = len(self.fired)
         environment = os.environ | surroundings(self.folder)
         if self.java is not None:
             environment |= self.java.serve(self.folder)
@@ -406,12 +407,14 @@ class StreamJob:
         said = log.read_bytes()
         if self.java is not None:
             said = self.java.log.read_bytes()[heard:] + said
-        return self._checked(process.returncode, said.decode(errors="replace"))
+        fired = [self.faults[number] for number in self.fired[before:]]
+        return self._checked(process.returncode, said.decode(errors="replace"), fired)
 
-    def _checked(self, status: int, said: str) -> tuple[int, str]:
+    def _checked(self, status: int, said: str, fired: list[StreamFault]) -> tuple[int, str]:
         assert status in (0, 1, -signal.SIGKILL), f"the process ended with {status}:\n{said[-4000:]}"
         if status == 1:  # Java was killed, or the disk was full: the driver told of it
-            assert "planned" in said, said[-4000:]
+            # what a worker says goes through the Java that it kills, which may be gone before it told
+            assert "planned" in said or any(fault.what == "java" for fault in fired), said[-4000:]
         return status, said
 
     # ------------------------------------------------------------------------------------------ the answer
