@@ -104,6 +104,9 @@ class Retried:
     ) -> None:
         functools.update_wrapper(self, fn, updated=())
         self.fn, self.retries, self.copied, self.made = fn, retries, copied, made
+        #: What alone looks at the row, and what it reads beside (`ordstream.ground.columns_read`).
+        self.hands_row_to = getattr(fn, "hands_row_to", fn)
+        self.looks_at = getattr(fn, "looks_at", ())
 
     def __call__(self, given: Any) -> Any:
         """The result of the first try that does not raise; what the last one raises."""

@@ -24,6 +24,7 @@ cdef class BatchKernel(PythonKernel):
     cdef bint arrow
     cdef object input_schema
     cdef list names
+    cdef object read           # places of the input columns that the function looks at
     cdef list dtypes           # per input column: numpy_memory
     cdef list out_dtypes       # per output column: numpy_memory, but None where NaT would be a null
     cdef list spare            # Arrays to reuse

@@ -18,6 +18,7 @@ import sysconfig
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from ordstream.ground.columns_read import columns_read
 from ordstream.ground.types import fit_array
 
 cdef extern from *:
@@ -82,6 +83,15 @@ def numpy_memory(type_):
     return None
 
 
+def arrays_read(fn, names):
+    """The columns of which a function gets arrays, ascending: those that its code reads, if that is known. A
+    name that a dict has itself may be no column."""
+    read = columns_read(fn, names)
+    if not read or any(hasattr(dict, names[j]) for j in read):
+        return list(range(len(names)))
+    return sorted(read)
+
+
 cdef class BatchKernel(PythonKernel):
     """map_batches: fn(dict of arrays) or fn(RecordBatch), row-wise."""
 
@@ -95,6 +105,7 @@ cdef class BatchKernel(PythonKernel):
         self.in_place = not self.arrow and None not in self.out_dtypes
         self.makes_chunk = False
         self.spare = []
+        self.read = range(len(self.names)) if self.arrow else arrays_read(operator.fn, self.names)
         self.input_schema = operator.input
 
     cdef Chunk* run(self, Worker* w, Chunk* c, Chunk* out) except? NULL:
@@ -267,7 +278,7 @@ cdef class BatchKernel(PythonKernel):
         cdef dict columns = {}
         cdef int32_t j
         cdef ColumnReader reader
-        for j in range(<int32_t> len(self.names)):
+        for j in self.read:
             reader = <ColumnReader> self.shape.reader.readers[j]
             dtype = self.dtypes[j]
             if dtype is None or c.cols[j].data == NULL:

@@ -10,6 +10,7 @@ import pytest
 
 import ordstream as od
 from ordstream.ground.columns_read import columns_read
+from ordstream.operators.error_policy import batches_again, gone_through_again, tried_again
 from ordstream.testing import run_serial
 
 NAMES = ["a", "b", "c", "__d", "_asdict"]
@@ -228,3 +229,11 @@ def test_more_columns_than_slots():
     exec(f"def fn(row):\n    return (({' + '.join(f'row.{name}' for name in names)}),)", space)
     found = od.Pipeline(data.schema).map(space["fn"], schema={"x": int}).run(data, workers=1)
     assert tuples(found.table) == [(sum(range(80)),), (sum(range(80)) + 80,)]
+
+
+@pytest.mark.parametrize("again", [tried_again, gone_through_again, batches_again])
+def test_a_function_that_is_tried_again_reads_what_it_reads(again):
+    """With `od.retry` it got all columns."""
+    for fn in (one, loops, generator):
+        assert columns_read(fn, NAMES) is not None
+        assert columns_read(again(fn, 2), NAMES) == columns_read(fn, NAMES)

@@ -261,3 +261,50 @@ def test_few_failing_rows_take_few_calls(format_, on_error):
             assert stream.report.operators[0].skipped == len(expected.skipped) == (on_error == "skip") * 4
         if rows > 1:
             assert len(lengths) <= 2 * len(bad) * (rows.bit_length() + 1) + len(data) // rows
+
+
+def arrays_given(name="columns"):
+    """The names of the arrays that the caller was given."""
+    return sorted(sys._getframe(1).f_locals[name])
+
+
+def reads_one(columns):
+    SEEN.append(arrays_given())
+    return {"y": columns["k"] + 1}
+
+
+def reads_all(columns):
+    SEEN.append(arrays_given())
+    return {"y": columns["k"] + len(columns)}
+
+
+def reads_items(columns):
+    SEEN.append(arrays_given())
+    return {"y": columns["k"] + len(columns.items())}
+
+
+SEEN: list[list[str]] = []
+MANY = {"k": [1, 2, 3], "s": ["a", "b", "c"], "items": [["x"], [], ["y"]], "t": [1.5, 2.5, -0.0]}
+
+
+@pytest.mark.parametrize(
+    ("function", "given"), [(reads_one, ["k"]), (reads_all, sorted(MANY)), (reads_items, sorted(MANY))]
+)
+@pytest.mark.parametrize("policy", ["fail", "skip", od.retry(1)])
+def test_arrays_are_made_of_what_the_function_reads(function, given, policy):
+    """All columns became arrays, a text or a list a Python object each, though one number is read."""
+    data = pa.table(MANY)
+    pipeline = od.Pipeline(data.schema).map_batches(function, schema={"y": int}, on_error=policy)
+    expected = run_serial(pipeline, data).table
+    for options in ({"chunk_rows": 1}, {"workers": 2}, {}):
+        SEEN.clear()
+        assert pipeline.run(data, **options).table.equals(expected)
+        assert SEEN
+        assert all(one == given for one in SEEN)
+
+
+def test_a_null_in_a_column_that_is_not_read_fails_its_row():
+    data = pa.table({"k": [1, 2, 3], "s": ["a", None, "c"]})
+    for policy in ("fail", "skip"):
+        pipeline = od.Pipeline(data.schema).map_batches(reads_one, schema={"y": int}, on_error=policy)
+        check_serial(pipeline, data.combine_chunks().to_batches()[0])
