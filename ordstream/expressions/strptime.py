@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.errors import SchemaError
+from ordstream.expressions.fixed_times import Places, places, read_fixed
 
 #: What stands for others.
 _LONG = {
@@ -80,6 +81,10 @@ def read_times(values: pa.Array, format: str, unit: str, error_is_null: bool) ->
     pyarrow.ArrowInvalid
         A text that says no time, or a day that its month or year has not.
     """
+    fixed = _places(format)
+    found = None if fixed is None else read_fixed(values, fixed, unit)
+    if found is not None:
+        return found
     times = _STRPTIME.call([values], pc.StrptimeOptions(format, unit, error_is_null))
     pattern = _pattern(format)
     if pattern is None:
@@ -118,6 +123,14 @@ def _pattern(format_: str) -> str | None:
             return None
         made += _READ[letter] if letter else r"\s*" if piece["space"] else re.escape(piece["text"])
     return f"^{made}" if made.count("?P<day>") == 1 else None
+
+
+@functools.lru_cache(maxsize=256)
+def _places(format_: str) -> Places | None:
+    pieces = list(_PIECE.finditer(_expanded(format_)))
+    if any(piece["letter"] and len(piece[0]) > 2 for piece in pieces):  # %E and %O
+        return None
+    return places((None, "%") if piece[0] == "%%" else (piece["letter"], piece[0]) for piece in pieces)
 
 
 @functools.lru_cache(maxsize=256)
