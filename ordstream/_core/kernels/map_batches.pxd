@@ -38,5 +38,6 @@ cdef class BatchKernel(PythonKernel):
     cdef bint replace(self, Worker* w, Chunk* c, dict columns, int32_t n) except -1
     cdef bint in_halves(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1
     cdef bint part(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1
+    cdef bint put_values(self, Worker* w, Chunk* out, int32_t j, object values, int32_t n) except -1
     cdef int take_outputs(self, Worker* w, Chunk* out, dict columns, int32_t n) except -1
     cdef int32_t* complete_rows(self, Worker* w, Chunk* c, int32_t* n, int32_t* first_null) except NULL

@@ -339,11 +339,30 @@ cdef class BatchKernel(PythonKernel):
                 if out.cols[j].valid != NULL:
                     memset(out.cols[j].valid + out.n, 1, n)
                 continue
+            if self.put_values(w, out, j, array, n):
+                continue
             fitted = fit_array(array, writer.type, writer.name)
             if len(fitted) != n:
-                raise ValueError(f"column {writer.name!r} has {len(fitted)} values for {n} rows")
+                rows = f"{n} row{'s' * (n > 1)}"
+                raise ValueError(f"column {writer.name!r} has {len(fitted)} values for {rows}")
             writer.write_array(w, out, j, out.n, fitted)
         return 0
+
+    cdef bint put_values(self, Worker* w, Chunk* out, int32_t j, object values, int32_t n) except -1:
+        """Write Python values of a packed type, such as lists of texts, one by one: Arrow would make an
+        array of each. False: they are something else, or not n."""
+        cdef ColumnWriter writer = <ColumnWriter> self.writer.writers[j]
+        cdef int32_t i = 0
+        if not (writer.packed and writer.nullable) or isinstance(values, (pa.Array, pa.ChunkedArray)):
+            return False
+        if not hasattr(values, "__len__") or len(values) != n:
+            return False
+        for value in values:
+            if i == n:
+                return False
+            writer.write(w, out, j, out.n + i, value)
+            i += 1
+        return i == n
 
 
 cdef bint copy_plain(object array, object dtype, char* to, int32_t n, int32_t width) except -1:
