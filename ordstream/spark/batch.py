@@ -46,7 +46,7 @@ from ordstream.spark.order import OrderBy, order_names
 from ordstream.spark.output_frames import OutputFrames
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
 from ordstream.spark.quiet import without_notice
-from ordstream.spark.schemas import spark_schema, with_collations
+from ordstream.spark.schemas import as_in_source, spark_schema, with_collations
 
 _told: set[str] = set()  # what a line of the log has said already
 
@@ -252,6 +252,7 @@ def _applied(
     function, _ = _function(pipeline, session, names, workers, told, "output", options)
     read = _read(function) if grouping == "hash" else function.source.names
     carried = given.carried(read, compared_source_columns(pipeline.plan))
+    fields = given.fields()
     with without_notice():
         frame = over_nodes(
             pipeline,
@@ -264,8 +265,9 @@ def _applied(
             options=options,
             grouping=grouping,
             order=order,
+            fields=fields,
         )
-        return _interruptible(with_collations(frame, given.kinds(), pipeline.plan))
+        return _interruptible(with_collations(frame, fields, pipeline.plan))
 
 
 def _tell(layout: Layout, idle: str) -> None:
@@ -370,13 +372,16 @@ def _in_one_node(
     function, schema = _function(given.pipeline, session, given.names, workers, told, part, options)
     carried = given.carried(_read(function), compared_source_columns(plan))
     names = tuple(carried_name(number) for number in range(len(function.source)))
+    fields = given.fields() if part == "output" else []
+    if part == "output":
+        schema = as_in_source(schema, fields, plan)
     # it is one partition, wherever Spark puts it
     function = replace(function, partition=0, names=names, order_by=carried.texts, ordering=carried.keys)
     with without_notice():
         rows = carried.in_one_partition() if presorted else carried.sorted()
         result = in_tasks(rows, function, schema, profile)
         if part == "output":
-            result = with_collations(result, given.kinds(), plan)
+            result = with_collations(result, fields, plan)
         return _interruptible(result)
 
 

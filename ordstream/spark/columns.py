@@ -57,6 +57,7 @@ from ordstream.spark.quiet import unlogged
 from ordstream.spark.schemas import check_compared, check_reads, is_collated, without_collations
 
 FILE, ROW = "__ordstream_file", "__ordstream_row"
+CUT_BY = 32  # columns, at most, by which rows are cut into ranges
 
 # Plans over one of these alone have partitions that all lie on certain hosts, or none: `coalesce` leaves
 # them in their order.
@@ -171,9 +172,10 @@ class Carried:
 
     def cuts(self, rows: DataFrame, by: list[Column]) -> list[Column]:
         """Those of the keys by which rows of `with_keys` are cut into ranges: where the place in the source
-        is known, no others need be read for Spark's sample.
+        is known, no others need be read for Spark's sample. The first few: at a thousand Spark's planner
+        overflows Java's stack, and rows equal in these lie in one range, where they are sorted.
         """
-        return by[: len(self.keys) + 2] if ROW in rows.columns else by
+        return by[: min(len(self.keys) + 2, CUT_BY)] if ROW in rows.columns else by[:CUT_BY]
 
     def sorted_inside(self, rows: DataFrame, by: list[Column]) -> DataFrame:
         """Rows of `with_keys` sorted by its keys in each partition."""

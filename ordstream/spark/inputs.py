@@ -25,6 +25,7 @@ from pyspark.sql.types import (
     LongType,
     NullType,
     StringType,
+    StructField,
 )
 
 from ordstream.errors import PlanError, SchemaError
@@ -117,20 +118,24 @@ class Input:
             "give presorted=True if they lie in order, one partition after the other"
         )
 
-    def kinds(self) -> list[DataType]:
-        """Spark's types of the columns of the pipeline's source; of those that two frames have with
-        different ones: a plain text.
+    def fields(self) -> list[StructField]:
+        """Spark's fields of the columns of the pipeline's source; of those that two frames have with
+        different types: a plain text.
         """
-        found: dict[int, DataType] = {}
+        plain = StructField("", StringType())
+        found: dict[int, StructField] = {}
         for name, df in self.frames.items():
             way = self.ways[name][1] if self.ways else None
             source = self.pipeline.source_schema if way is None else way.schema
             columns, sensitive = range(len(source)) if way is None else way.columns, is_case_sensitive(df)
             for at, one in zip(columns, source.names, strict=True):
-                place = find_column(one, df.columns, sensitive, "the DataFrame")
-                kind = df.schema.fields[place].dataType
-                found[at] = kind if found.get(at, kind) == kind else StringType()
-        return [found.get(at, StringType()) for at in range(len(self.pipeline.source_schema))]
+                field = df.schema.fields[find_column(one, df.columns, sensitive, "the DataFrame")]
+                other = found.setdefault(at, field)
+                if other.dataType != field.dataType:
+                    found[at] = plain
+                elif other.metadata != field.metadata:
+                    found[at] = StructField(one, field.dataType)
+        return [found.get(at, plain) for at in range(len(self.pipeline.source_schema))]
 
 
 def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by: str | None) -> Input:

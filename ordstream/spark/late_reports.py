@@ -134,7 +134,7 @@ def in_tasks(
     if door is None or channel is None or not isinstance(door.late, _ByRow):
         return rows.mapInArrow(function, schema, profile=profile)
     # what a report's row has in the other columns
-    nullable = [StructField(one.name, one.dataType, True) for one in schema.fields]
+    nullable = [StructField(one.name, one.dataType, True, one.metadata) for one in schema.fields]
     told = rows.mapInArrow(
         _WithReport(function), StructType([*nullable, StructField(REPORT, StringType())]), profile=profile
     )

@@ -79,7 +79,7 @@ from ordstream.spark.layout import Layout
 from ordstream.spark.mark_rows import MARK, PLACE, REST, MarksOf
 from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
 from ordstream.spark.progress import Door
-from ordstream.spark.schemas import carrier, spark_schema
+from ordstream.spark.schemas import as_in_source, carrier, spark_schema
 
 HASH_KEPT = "a hash of the key, as before"  # for the log
 # Consecutive rows that go to one node where the source's rows are spread by no key.
@@ -98,6 +98,7 @@ def over_nodes(
     options: dict[str, Any],
     grouping: Grouping = "hash",
     order: Order = "total",
+    fields: Sequence[StructField],
 ) -> DataFrame:
     """Run a pipeline over nodes; the arguments are those of `apply`.
 
@@ -108,6 +109,8 @@ def over_nodes(
     presorted : bool
         They are in order, which is checked: for the rows of a partition, or of a node where rows go to nodes
         first.
+    fields : sequence of StructField
+        The source's columns, as the user has them.
     """
     if not hasattr(carried.frame, "zipWithIndex"):
         raise PlanError(
@@ -128,7 +131,8 @@ def over_nodes(
         with_costs(one, choices[k]) if _measures(choices.get(k)) else one for k, one in enumerate(fragments)
     )
     checked = (carried.texts, carried.keys) if presorted else ((), ())
-    job = Job(fragments, choices, layout, *checked, workers, chosen, door, dense=order == "total")
+    job = Job(fragments, choices, layout, *checked, workers, chosen, door, order == "total")
+    job.result = as_in_source(spark_schema(fragments[-1].output), fields, pipeline.plan)
     job.decide(carried, presorted)
     if chosen.get("given_marks"):
         job.marks = clock_marks.find(pipeline.plan, chosen.get("punctuate"), carried, presorted, order_by)
@@ -176,11 +180,8 @@ def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool) -> DataFr
         rows = _end_in_order(job, rows, 0 if only_at_end else ranges)
     if count is None:
         return rows if stays else user_names(rows, last.output.names)
-    output = StructType(carriers(last.output, last=True).fields[:-1])
-    fields = zip(last.output.names, output.fields, strict=True)
-    result = StructType([StructField(name, one.dataType, one.nullable) for name, one in fields])
-    result = result.add("_serial", LongType()).add("_index", LongType())
-    restore = RestoreFunction(to_arrow_schema(output, timezone="UTC"))
+    result = StructType([*job.result]).add("_serial", LongType()).add("_index", LongType())
+    restore = RestoreFunction(to_arrow_schema(StructType(_in_job(job.result)), timezone="UTC"))
     return rows.withColumn(SERIAL, count).mapInArrow(restore, result)
 
 
@@ -235,6 +236,8 @@ class Job:
         Of the clock, where the run has one.
     by_map : HashedMap or None
         Of the first key, where Spark sends the rows and its hash alone spreads them worse.
+    result : StructType
+        Of the pipeline's output.
     """
 
     fragments: tuple[Fragment, ...]
@@ -251,6 +254,7 @@ class Job:
     times: ExecutionTimes | None = None
     marks: Marks | None = None
     by_map: HashedMap | None = None
+    result: StructType = field(default_factory=StructType)
 
     def decide(self, carried: Carried, presorted: bool) -> None:
         """Settle how rows go to their nodes: where that is to be learnt, by jobs of their own."""
@@ -376,11 +380,11 @@ class Job:
     ) -> tuple[FragmentFunction, StructType]:
         """What runs fragment `number` in a node, and the schema of what it gives."""
         is_last = number == len(self.fragments)
-        fields = carriers(self.fragments[number - 1].output, last=is_last).fields
-        schema = StructType([one for one in fields if one.name not in (TAG, NODE)])
-        if leaves == "rows":  # under the user's names at once: to rename a row Spark copies it
-            named = zip(self.fragments[-1].output.names, schema.fields, strict=True)
-            schema = StructType([StructField(name, one.dataType, one.nullable) for name, one in named])
+        if is_last:  # "rows": under the user's names at once: to rename a row Spark copies it
+            schema = StructType([*self.result] if leaves == "rows" else _in_job(self.result))
+        else:
+            fields = carriers(self.fragments[number - 1].output, last=False).fields
+            schema = StructType([one for one in fields if one.name not in (TAG, NODE)])
         if leaves == "place":
             schema = schema.add(PLACE, "long")
             if self.has_rests(number):
@@ -554,6 +558,14 @@ def _same_family(given: DataType, wanted: pa.DataType) -> bool:
     return any(
         isinstance(given, family) and any(fits(wanted) for fits in kinds) for family, kinds in families
     )
+
+
+def _in_job(result: StructType) -> list[StructField]:
+    """The columns of the pipeline's output under their names in the job."""
+    return [
+        StructField(carried_name(k), one.dataType, one.nullable, one.metadata)
+        for k, one in enumerate(result)
+    ]
 
 
 def carriers(schema: pa.Schema, *, last: bool) -> StructType:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DayTimeIntervalType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    UserDefinedType,
+)
 
 from ordstream.errors import SchemaError
 from ordstream.ground.packed_types import is_any_list
@@ -28,6 +39,7 @@ _WIDER = {  # Arrow types that Spark has not, and what they become in the result
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
 }
+_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"  # metadata of a text that is a char(n) or varchar(n)
 DIGITS = 38  # of a decimal of Spark's, at most
 
 
@@ -223,23 +235,74 @@ def _collated(column: Column, kind: DataType) -> Column:
     return F.collate(column, kind.collation)  # type: ignore[attr-defined]
 
 
-def with_collations(frame: DataFrame, kinds: Sequence[DataType], plan: Plan) -> DataFrame:
+def with_collations(frame: DataFrame, given: Sequence[StructField], plan: Plan) -> DataFrame:
     """A result whose columns have the collations of those of the source that they are.
 
     Parameters
     ----------
     frame : DataFrame
         Its first columns are the plan's output.
-    kinds : sequence of DataType
-        Of the source's columns, as the user has them.
+    given : sequence of StructField
+        The source's columns, as the user has them.
     plan : Plan
     """
-    if not any(map(is_collated, kinds)):
+    if not any(is_collated(one.dataType) for one in given):
         return frame
-    passed = {out: kinds[column] for out, column in passed_source_columns(plan).items()}
-    columns = frame.columns
-    names = [f"d{number}" for number in range(len(columns))]
+    passed = {out: given[column].dataType for out, column in passed_source_columns(plan).items()}
+    fields = frame.schema.fields
+    names = [f"d{number}" for number in range(len(fields))]
     collated = [
-        _collated(F.col(name), passed.get(number, StringType())) for number, name in enumerate(names)
+        _collated(F.col(name), passed.get(number, StringType())).alias(name, metadata=one.metadata)
+        for number, (name, one) in enumerate(zip(names, fields, strict=True))
     ]
-    return frame.toDF(*names).select(*collated).toDF(*columns)
+    return frame.toDF(*names).select(*collated).toDF(*(one.name for one in fields))
+
+
+# ------------------------------------------------------------------------------- what Spark knows
+
+
+def as_in_source(own: StructType, given: Sequence[StructField], plan: Plan) -> StructType:
+    """The schema of a result whose columns keep what Spark knows of those of the source that they are:
+    metadata (of Spark ML: which numbers are categories), user-defined types, the unit of an interval.
+
+    Parameters
+    ----------
+    own : StructType
+        Its first columns are the plan's output.
+    given, plan
+        As for `with_collations`.
+    """
+    fields = list(own.fields)
+    for out, column in passed_source_columns(plan).items():
+        one, source = fields[out], given[column]
+        kind = _as_known(one.dataType, source.dataType)
+        fields[out] = StructField(one.name, kind, one.nullable, _told_on(source.metadata))
+    return StructType(fields)
+
+
+def _told_on(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What still holds of a column that has left its source; that it is a hidden one of a file does not."""
+    return {key: value for key, value in metadata.items() if not key.startswith("__") or key == _LENGTH}
+
+
+def _as_known(own: DataType, given: DataType) -> DataType:
+    """The type of a result's column, or of a part of one, with what Spark has no Arrow type for."""
+    if isinstance(given, UserDefinedType):
+        same = own.simpleString() == without_collations(given.sqlType()).simpleString()
+        return given if same else own
+    if isinstance(given, ArrayType) and isinstance(own, ArrayType):
+        return ArrayType(_as_known(own.elementType, given.elementType), own.containsNull)
+    if isinstance(given, MapType) and isinstance(own, MapType):
+        key, value = _as_known(own.keyType, given.keyType), _as_known(own.valueType, given.valueType)
+        return MapType(key, value, own.valueContainsNull)
+    if isinstance(given, StructType) and isinstance(own, StructType):
+        fields = zip(own.fields, given.fields, strict=True)
+        return StructType(
+            [
+                StructField(
+                    one.name, _as_known(one.dataType, its.dataType), one.nullable, _told_on(its.metadata)
+                )
+                for one, its in fields
+            ]
+        )
+    return given if isinstance(given, DayTimeIntervalType) and isinstance(own, DayTimeIntervalType) else own

@@ -20,7 +20,9 @@ from pyspark.sql import functions as F
 
 from ordstream.spark import apply, node_function, shed_log, shed_rows
 from ordstream.spark.columns import carry
+from ordstream.spark.executor import SERIAL
 from ordstream.spark.file_key import file_key
+from ordstream.spark.numbering import numbered
 
 pytestmark = pytest.mark.spark
 
@@ -371,3 +373,14 @@ def test_a_streaming_frame_is_refused(spark):
                 use(pipeline, rate, order_by="ts", **more)
     with pytest.raises(od.PlanError, match="streaming"):
         apply(pipeline, rate, order_by="ts", nodes=2, presorted=True)
+
+
+def test_a_frame_of_many_columns_without_a_place_is_cut_into_ranges(spark):
+    """Ties are told apart by every column. With ranges that are cut by so many, Spark's planner overflows
+    Java's stack (a thousand lines), or finds no end.
+    """
+    table = pa.table({f"c{n}": [n % 7, 1, n % 3] for n in range(1_500)})
+    carried = carry(spark.createDataFrame(table), table.schema, table.column_names, ["c1"])
+    in_order = table.sort_by([(name, "ascending") for name in ("c1", *table.column_names)])
+    found = numbered(carried, False, 2).orderBy(SERIAL).drop(SERIAL).toArrow()
+    assert rows_of(found) == rows_of(in_order)

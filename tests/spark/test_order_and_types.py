@@ -15,6 +15,7 @@ import ordstream as od
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
@@ -365,3 +366,29 @@ def test_a_column_that_spark_can_t_sort_and_nobody_reads_breaks_no_tie(spark):
     schema = pa.schema([("ts", pa.int64()), ("user", pa.int64()), ("gap", pa.int64())])
     pipeline = od.Pipeline(schema).key_by("user").count("n")
     assert [row.n for row in apply(pipeline, frame, order_by="ts").collect()] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("tags", [False, True])
+@pytest.mark.parametrize(("nodes", "order"), [(1, "total"), (2, "total"), (2, "by_key"), (2, "none")])
+def test_a_column_that_passes_keeps_what_spark_knows_of_it(spark, nodes, order, tags):
+    """Without its metadata Spark ML takes the numbers of categories for quantities, without a word; and it
+    takes no struct for a vector.
+    """
+    if tags and order != "total":
+        pytest.skip("tags=True has an order")
+    categories = {"ml_attr": {"type": "nominal", "vals": ["a", "b"]}}
+    rows = spark.createDataFrame([(n, Vectors.dense([n, 1.0])) for n in range(9)], ["id", "v"]).select(
+        "id",
+        (F.col("id") % 2).cast("double").alias("k", metadata=categories),
+        F.expr("make_dt_interval(int(id))").cast("interval day").alias("days"),
+        "v",
+        F.array("v").alias("vs"),
+        F.expr("string(id) collate UTF8_LCASE").alias("text", metadata={"comment": "a text"}),
+    )
+    pipeline = od.Pipeline(rows).key_by("k").scan(n=od.count()).filter(od.col("n") > 1)
+    result = apply(pipeline, rows, order_by="id", nodes=nodes, order=order, tags=tags)
+    fields = {field.name: field for field in result.schema}
+    assert [fields[name] for name in rows.columns] == rows.schema.fields
+    assert [fields[name].metadata for name in rows.columns] == [one.metadata for one in rows.schema]
+    passed = sorted(result.select(*rows.columns).collect(), key=lambda row: row.id)
+    assert passed == rows.where("id > 1").orderBy("id").collect()
