@@ -50,6 +50,8 @@ def schema_of_spark(given: Any, where: str) -> pa.Schema:
     """
     from pyspark.sql.types import StructType
 
+    if hasattr(given, "to_spark"):
+        raise SchemaError(f"{where}: for a frame of pandas on Spark give df.to_spark()")
     session = getattr(given, "sparkSession", None)
     struct = given if session is None else given.schema
     if not isinstance(struct, StructType):

@@ -71,11 +71,27 @@ _FOLDERS = ("sinks", "sources")
 _LATE = {name: module for module, names in _MODULES.items() for name in names}
 
 
+def _is_thin_client() -> bool:
+    """Whether the PySpark that is installed is Spark Connect's client and no more."""
+    from pyspark.util import is_remote_only
+
+    return bool(is_remote_only())
+
+
 if not TYPE_CHECKING:  # else a type checker would take any name for right
 
     def __getattr__(name):
         if name in _LATE:
-            return getattr(importlib.import_module(f"ordstream.spark.{_LATE[name]}"), name)
+            try:
+                return getattr(importlib.import_module(f"ordstream.spark.{_LATE[name]}"), name)
+            except ImportError as error:
+                if not _is_thin_client():
+                    raise
+                raise ImportError(
+                    f"od.spark.{name} needs a Spark session of this process, which pyspark-client has not: "
+                    "pip install 'ordstream[spark]' brings the whole PySpark; od.spark.apply works over "
+                    "Spark Connect"
+                ) from error
         if name in _MODULES:
             return importlib.import_module(f"ordstream.spark.{name}")
         if name in _FOLDERS:

@@ -25,6 +25,7 @@ from ordstream.plan.lanes import check_one_source
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
 from ordstream.plan.sources import with_one_source
+from ordstream.spark.columns import check_pipeline
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
 from ordstream.spark.inputs import Input, input_of
@@ -202,6 +203,7 @@ def apply(
         If an option is unknown or out of range, the grouping doesn't fit the operators, or `order_by` holds
         what rows can't be compared by, or is empty where the source has no order.
     """
+    check_pipeline(pipeline, "od.spark.apply")
     check_order(order)
     check_known(options, OF_APPLY)
     plan, named = (pipeline.plan, ()) if outputs is None else pipeline._several(outputs)
@@ -452,6 +454,7 @@ def explain(
         Without a session; where the grouping doesn't fit the operators; with `emit="final"` also where the
         last operator has no answer at the end.
     """
+    check_pipeline(pipeline, "od.spark.explain")
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise PlanError("explain needs a Spark session: the nodes depend on its executors")
@@ -516,6 +519,7 @@ def node_function(
     PlanError
         If an option is unknown or out of range, or the pipeline sheds by clocks.
     """
+    check_pipeline(pipeline, "od.spark.node_function")
     check_one_source(pipeline.plan, "od.spark.node_function")
     settings = make_settings(options | {"workers": workers})  # a wrong option is an error now, not in a task
     refuse_state(settings, "Spark")

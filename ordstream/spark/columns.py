@@ -49,6 +49,8 @@ from pyspark.sql.types import (
 from ordstream.errors import PlanError
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.spark_types import parts
+from ordstream.pipeline.keyed_pipeline import KeyedPipeline
+from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.executor import SERIAL, carried_name
 from ordstream.spark.file_key import PATH, file_key
 from ordstream.spark.names import find_column, is_case_sensitive
@@ -64,8 +66,21 @@ CUT_BY = 32  # columns, at most, by which rows are cut into ranges
 _SETTLED_LEAVES = frozenset(("Range", "LocalRelation", "LogicalRelation", "OneRowRelation"))
 
 
+def check_pipeline(given: Any, call: str) -> None:
+    """Raise PlanError for what is no pipeline, which `call` takes first."""
+    if isinstance(given, KeyedPipeline):
+        raise PlanError(
+            f"{call} takes a pipeline, and this one ends with key_by: say what is kept by key, such as "
+            "key_by(...).count()"
+        )
+    if not isinstance(given, Pipeline):
+        raise PlanError(f"{call} takes a pipeline first, then what it reads; got {type(given).__name__}")
+
+
 def check_frame(df: Any) -> None:
     """Raise PlanError for what is no DataFrame, or a streaming one."""
+    if hasattr(df, "to_spark"):
+        raise PlanError("a Spark DataFrame is needed, got one of pandas on Spark: give df.to_spark()")
     if not hasattr(df, "sparkSession"):
         raise PlanError(
             f"a Spark DataFrame is needed, got {type(df).__name__}: make one with session.createDataFrame, "

@@ -33,7 +33,7 @@ from ordstream.ground.ordercheck import SortKey
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.outputs import Output
 from ordstream.plan.sources import wide_source, with_one_source
-from ordstream.spark.columns import FILE, ROW, Carried, carry, check_frame, place_in_source
+from ordstream.spark.columns import FILE, ROW, Carried, carry, check_frame, check_pipeline, place_in_source
 from ordstream.spark.executor import carried_name
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.order import OrderBy, order_keys, order_names
@@ -147,6 +147,7 @@ def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by:
         It is no DataFrame, or not those of the pipeline's sources; or `order_by` or `merge_by` lacks, or has
         no use.
     """
+    check_pipeline(pipeline, "a job")
     plan = pipeline.plan
     named = [str(source.name) for source in plan.all_sources if source.name is not None]
     if isinstance(given, Mapping):

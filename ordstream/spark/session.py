@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.spark.interrupt import repair, without_traces
@@ -94,11 +95,17 @@ def local_session(
     Raises
     ------
     RuntimeError
-        If there is no Java, this process already has a Spark context (it could not be given these settings),
-        or the machine does not know the name localhost, which PySpark listens on.
+        If there is no Java, this process already has a Spark context (it could not be given these settings)
+        or is a client of Spark Connect, or the machine does not know the name localhost, which PySpark
+        listens on.
     """
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("this process already has a Spark context: stop it first, or use its session")
+    if is_remote():
+        raise RuntimeError(
+            "this process is a client of Spark Connect, beside which PySpark starts no Spark of its own: "
+            "use its session, or another process (without SPARK_REMOTE)"
+        )
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         raise RuntimeError(
             "Spark needs a Java runtime, 17 or newer: none is on PATH and JAVA_HOME is not set"

@@ -45,6 +45,48 @@ def test_apply_imports_nothing_that_the_thin_client_lacks():
     assert (ended.stdout, ended.returncode) == ("\n", 0), ended.stderr
 
 
+THIN = """
+import sys
+
+sys.modules["pyspark.core"] = None  # as pyspark-client is installed
+import ordstream as od
+
+od.spark.apply, od.spark.read_output, od.spark.state
+for name in ("stream", "finish", "local_session"):
+    try:
+        getattr(od.spark, name)
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_what_the_thin_client_can_t_do_is_told_in_a_sentence():
+    """It was: cannot import name 'SparkContext' from 'pyspark'."""
+    ended = subprocess.run(
+        [sys.executable, "-c", THIN],
+        env=os.environ | {"PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    for name, line in zip(("stream", "finish", "local_session"), ended.stdout.splitlines(), strict=True):
+        assert line.startswith(
+            f"od.spark.{name} needs a Spark session of this process, which pyspark-client"
+        )
+
+
+def test_a_client_of_a_server_starts_no_spark_of_its_own(monkeypatch, java):
+    """PySpark said: CONNECT_URL_NOT_SET."""
+    from ordstream.spark import local_session
+
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(RuntimeError, match="is a client of Spark Connect"):
+        local_session()
+
+
 CLIENT = """
 import sys
 import time

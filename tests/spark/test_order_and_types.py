@@ -392,3 +392,25 @@ def test_a_column_that_passes_keeps_what_spark_knows_of_it(spark, nodes, order, 
     assert [fields[name].metadata for name in rows.columns] == [one.metadata for one in rows.schema]
     passed = sorted(result.select(*rows.columns).collect(), key=lambda row: row.id)
     assert passed == rows.where("id > 1").orderBy("id").collect()
+
+
+def test_a_frame_of_pandas_on_spark_is_told_how_to_come(spark):
+    rows = spark.range(3)
+    frame = rows.pandas_api()
+    with pytest.raises(od.SchemaError, match=r"pandas on Spark give df\.to_spark\(\)"):
+        od.Pipeline(frame)
+    with pytest.raises(od.PlanError, match=r"pandas on Spark: give df\.to_spark\(\)"):
+        apply(od.Pipeline(rows), frame, order_by="id")
+
+
+@pytest.mark.parametrize("call", [apply, explain, node_function, od.spark.shed_log, od.spark.stream])
+def test_what_is_no_pipeline_is_told_so(spark, call):
+    """The two arguments in the other order, or a key without what is kept by it."""
+    rows = spark.range(3).withColumn("plan", F.lit(1))
+    options = {"order_by": "id"} | ({"checkpoint": "no folder"} if call is od.spark.stream else {})
+    if call in (explain, node_function):
+        options = {}
+    with pytest.raises(od.PlanError, match="takes a pipeline first, then what it reads; got DataFrame"):
+        call(rows, od.Pipeline(rows), **options)
+    with pytest.raises(od.PlanError, match=r"ends with key_by: say what is kept by key"):
+        call(od.Pipeline(rows).key_by("id"), rows, **options)

@@ -28,7 +28,15 @@ from ordstream.plan.shedding import check_repeatable, set_aside, sheds
 from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.fit import check_can_snapshot, fit
 from ordstream.snapshots.snapshot import Snapshot
-from ordstream.spark.columns import Carried, carry, place_in_source, slots, sortable, sorted_as
+from ordstream.spark.columns import (
+    Carried,
+    carry,
+    check_pipeline,
+    place_in_source,
+    slots,
+    sortable,
+    sorted_as,
+)
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.schemas import check_in_files
 from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE, SIDE_OUTPUT
@@ -164,6 +172,7 @@ def stream(
     CheckpointError
         The folder is no stream's, or of another one, or damaged; or the stream is finished.
     """
+    check_pipeline(pipeline, "od.spark.stream")
     _check_frame(df)
     pipeline = _checked(pipeline, options, nodes)
     order = _names(order_by, df, pipeline.source_schema.names)
