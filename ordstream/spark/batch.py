@@ -45,7 +45,7 @@ from ordstream.spark.nodes import over_nodes
 from ordstream.spark.numbering import Order, check_order
 from ordstream.spark.order import OrderBy, order_names
 from ordstream.spark.output_frames import OutputFrames
-from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport
+from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport, check_told
 from ordstream.spark.quiet import without_notice
 from ordstream.spark.schemas import as_in_source, spark_schema, with_collations
 
@@ -119,10 +119,10 @@ def apply(
     order.
 
     The order is `order_by`, as Spark's own `orderBy` has it: a name is ascending with NULL first; NaN is
-    above every number. Rows equal in these columns follow their
-    place in the source, (file, row index), where Spark knows it (Parquet), else the remaining columns of the
-    pipeline's source, so that a task that is run again sees the same rows in the same order. Spark sorts;
-    rows that are sorted already cost it one pass. The node checks the order of what arrives.
+    above every number. Rows equal in these columns follow their place in the source, (file, row index),
+    where Spark knows it (Parquet), else the remaining columns of the pipeline's source, so that a task that
+    is run again sees the same rows in the same order. Spark sorts; rows that are sorted already cost it one
+    pass. The node checks the order of what arrives.
 
     Parameters
     ----------
@@ -180,8 +180,7 @@ def apply(
         one, and they are sorted inside; `collect()`, `toArrow()`, `toLocalIterator()` and the files of
         `write.parquet` have that order. "by_key": the rows of a key of the last keyed operator are in one
         partition, in their order. "none": none. These two spare the last shuffle, and where the
-        pipeline has one key all but one; rows then get no serials, for errors neither. The rows are the
-        same.
+        pipeline has one key all but one; rows then get no serials, for errors neither. The rows are equal.
     listen : str, optional
         An address of this host, "10.0.0.5" or "10.0.0.5:7077", where nodes on other hosts tell how far they
         are, and hear of a cancel at once. A node must know a secret that it was shipped with; what it tells
@@ -204,6 +203,7 @@ def apply(
         what rows can't be compared by, or is empty where the source has no order.
     """
     check_pipeline(pipeline, "od.spark.apply")
+    check_told(report, progress, listen, presorted)
     check_order(order)
     check_known(options, OF_APPLY)
     plan, named = (pipeline.plan, ()) if outputs is None else pipeline._several(outputs)

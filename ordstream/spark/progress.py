@@ -97,6 +97,18 @@ OnReport = Callable[[TaskKey, dict[str, Any]], None]
 """Called in a driver thread with a finished node's report."""
 
 
+def check_told(report: Any, progress: Any, listen: Any, presorted: Any) -> None:
+    """Raise PlanError for what can't be called when a node tells something, or is no address."""
+    if not (report is None or callable(report) or isinstance(report, Channel)):
+        raise PlanError(f"report takes a function of (task, report), or a Channel; got {report!r:.80}")
+    if not (progress is None or callable(progress)):
+        raise PlanError(f"progress takes a function of the number of rows; got {progress!r:.80}")
+    if not (listen is None or isinstance(listen, str)):
+        raise PlanError(f"listen takes an address of this host, such as '10.0.0.5:7077'; got {listen!r:.80}")
+    if not isinstance(presorted, bool):
+        raise PlanError(f"presorted must be True or False, got {presorted!r:.80}")
+
+
 @dataclass
 class Channel:
     """What the nodes of one `apply` have told so far.

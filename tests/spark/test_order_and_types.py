@@ -414,3 +414,19 @@ def test_what_is_no_pipeline_is_told_so(spark, call):
         call(rows, od.Pipeline(rows), **options)
     with pytest.raises(od.PlanError, match=r"ends with key_by: say what is kept by key"):
         call(od.Pipeline(rows).key_by("id"), rows, **options)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("report", "a function of"),
+        ("progress", "a function of"),
+        ("listen", "an address"),
+        ("presorted", "True"),
+    ],
+)
+def test_what_a_job_can_t_tell_by_is_refused_when_it_is_given(spark, option, words):
+    """A report that can't be called was never heard of; presorted="no" left out the sort."""
+    rows = spark.range(3)
+    with pytest.raises(od.PlanError, match=rf"{option} (takes|must be) {words}.* got 5"):
+        apply(od.Pipeline(rows), rows, order_by="id", **{option: 5})
