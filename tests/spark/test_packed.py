@@ -146,7 +146,7 @@ def test_what_spark_hands_over_comes_back_under_its_type(spark, sql):
         assert found.drop("seen").collect() == frame.orderBy("n").collect()
 
 
-def test_a_type_of_the_user_s_passes_as_what_it_is_stored_as(spark):
+def test_a_type_of_the_user_s_passes_and_what_is_made_of_it_is_what_it_is_stored_as(spark):
     objects = pytest.importorskip("pyspark.testing.objects")
     kind = StructType(
         [StructField("n", DoubleType()), StructField("p", ArrayType(objects.ExamplePointUDT()))]
@@ -154,6 +154,9 @@ def test_a_type_of_the_user_s_passes_as_what_it_is_stored_as(spark):
     frame = spark.createDataFrame([(1.0, [objects.ExamplePoint(1.0, 2.0)]), (2.0, None)], kind)
     for nodes in (1, 2):
         found = apply(od.Pipeline(frame), frame, order_by="n", nodes=nodes).collect()
+        assert found == [(1.0, [objects.ExamplePoint(1.0, 2.0)]), (2.0, None)]
+        made = od.Pipeline(frame).key_by("n").aggregate(last=od.last("p"), emit="final")
+        found = apply(made, frame, order_by="n", nodes=nodes).collect()
         assert found == [(1.0, [[1.0, 2.0]]), (2.0, None)]
 
 
