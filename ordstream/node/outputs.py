@@ -150,6 +150,8 @@ class Outputs(Mapping[str, pa.Table]):
         self.merge_log = stream.merge_log
 
     def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._tables:
+            raise KeyError(f"there is no output {name!r}; there are {', '.join(map(repr, self._tables))}")
         return self._tables[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -92,6 +92,14 @@ _DESCRIBED = tuple(
 )
 
 
+#: What other libraries call an option.
+_ELSEWHERE = {
+    **dict.fromkeys(("batch_rows", "batch_size", "chunk_size", "chunksize", "max_chunksize"), "chunk_rows"),
+    **dict.fromkeys(("n_jobs", "n_workers", "num_workers", "parallelism", "threads"), "workers"),
+    **dict.fromkeys(("num_partitions", "partitions"), "buckets"),
+}
+
+
 def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
     """Check the names of options.
 
@@ -118,7 +126,8 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
     unknown = sorted(set(options) - known - {"processes"})
     if unknown:
         shown = sorted(known - set(OF_FRAGMENTS))
-        close = difflib.get_close_matches(unknown[0], shown, n=1)
+        other = _ELSEWHERE.get(unknown[0])
+        close = [other] if other in shown else difflib.get_close_matches(unknown[0], shown, n=1)
         meant = f". Did you mean {close[0]!r}?" if close else ""
         raise PlanError(f"unknown option {unknown[0]!r}; options are {', '.join(shown)}{meant}")
 

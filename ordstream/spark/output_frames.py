@@ -28,6 +28,8 @@ class OutputFrames(Mapping[str, DataFrame]):
         self._outputs = {output.name: (number, output) for number, output in enumerate(outputs)}
 
     def __getitem__(self, name: str) -> DataFrame:
+        if name not in self._outputs:
+            raise KeyError(f"there is no output {name!r}; there are {', '.join(map(repr, self._outputs))}")
         number, output = self._outputs[name]
         names = self.rows.columns
         called = [f"d{at}" for at in range(len(names))]  # the user's may need quotes, or differ in case only

@@ -411,7 +411,10 @@ def test_outputs_that_are_none():
         p.run(rows, outputs={"p": p, "q": od.Pipeline({"b": int})})
     with pytest.raises(od.PlanError, match="none of them goes on from the source"):
         p.run(rows, outputs={"q": od.Pipeline({"b": int})})
-    assert p.run(rows, outputs={"only": p})["only"].to_pylist() == [{"a": 1}]
+    found = p.run(rows, outputs={"only": p})
+    assert found["only"].to_pylist() == [{"a": 1}]
+    with pytest.raises(KeyError, match="there is no output 'x'; there are 'only'"):
+        found["x"]
 
 
 # ---------------------------------------------------------------- branches and unions

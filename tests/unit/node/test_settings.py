@@ -76,8 +76,10 @@ def test_unknown_option_lists_the_known_ones():
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("process", "processes"), ("mergeby", "merge_by"), ("output", "outputs"), ("balanc", "balance")],
-)
+    [("process", "processes"), ("mergeby", "merge_by"), ("output", "outputs"), ("balanc", "balance"),
+     ("chunk_size", "chunk_rows"), ("batch_size", "chunk_rows"), ("n_jobs", "workers"),
+     ("threads", "workers")],
+)  # fmt: skip
 def test_an_option_of_pipelines_is_meant(given, meant):
     """Those of several processes, sources and outputs are listed; what only fragments give is not."""
     pipeline = od.Pipeline({"x": int})
