@@ -237,7 +237,7 @@ class Job:
     by_map : HashedMap or None
         Of the first key, where Spark sends the rows and its hash alone spreads them worse.
     result : StructType
-        Of the pipeline's output.
+        Of the pipeline's output; default: as its types alone say.
     """
 
     fragments: tuple[Fragment, ...]
@@ -255,6 +255,10 @@ class Job:
     marks: Marks | None = None
     by_map: HashedMap | None = None
     result: StructType = field(default_factory=StructType)
+
+    def __post_init__(self) -> None:
+        if not self.result.fields:
+            self.result = spark_schema(self.fragments[-1].output)
 
     def decide(self, carried: Carried, presorted: bool) -> None:
         """Settle how rows go to their nodes: where that is to be learnt, by jobs of their own."""

@@ -209,9 +209,11 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
         rows = load_relaxed(&op.ingress.target_rows)
         most = min(max(INGRESS_RUN, quick) // rows, <int64_t> INGRESS_RUN)
         most = min(most, max(budget // HOLD_PART // rows, <int64_t> 1))
+        together = budget // CLAIM_PART
         if op.kernel.unbounded:
-            # a finished chunk must not wait for a slow function, nor must the other operators
+            # a finished chunk must not wait for a function, and nor must other operators for many calls
             most = min(most, quick // rows)
+            together = 0
         if waiting < 4 * INGRESS_RUN * rows or most < 1:
             # little input is there: leave some for other workers
             most = 1
@@ -220,7 +222,6 @@ cdef void run_from_ingress(Operator* op, Worker* w, int64_t budget, Slice* slice
             return
         ticket = run[0].ticket
         held = 0
-        together = budget // CLAIM_PART
         for k in range(n):
             slice.chunks += 1
             if load_relaxed(&op.run.stop) == 0:
