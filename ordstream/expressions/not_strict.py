@@ -19,6 +19,9 @@ from ordstream.ground.types import INT64_MAX, integer_range
 
 Call = Callable[[pa.Array], pa.Array]
 
+#: Of a column that a thread keeps, at most: long texts are asked for twice.
+KEPT_BYTES = 1 << 20
+
 #: What Arrow reads looks like this, and much that it does not read.
 _WHOLE = "^-?(?:[0-9]+|0[xX][0-9a-fA-F]+)$"
 _NUMBER = "^(?i:[-+]?(?:[.0-9][-+.0-9e]*|nan.*|inf.*))$"
@@ -55,7 +58,8 @@ def answers(values: pa.Array, call: Call, function: str, options: tuple[tuple[st
     if _LAST.asked == asked and _LAST.values.equals(values):
         return _LAST.answer
     made = _answers(values, call, function, dict(options))
-    _LAST.asked, _LAST.values, _LAST.answer = asked, values, made
+    if values.nbytes <= KEPT_BYTES:
+        _LAST.asked, _LAST.values, _LAST.answer = asked, values, made
     return made
 
 

@@ -39,6 +39,8 @@ class Feeder:
     schema : pyarrow.Schema
         Of the batches.
     settings : Settings
+    most : int
+        Bytes of a batch, at most.
     dates_rows : bool
         What a row waits decides something (a shed operator), so none is held.
 
@@ -61,6 +63,7 @@ class Feeder:
         batches: Iterator[Any],
         schema: pa.Schema,
         settings: Settings,
+        most: int,
         *,
         dates_rows: bool,
     ) -> None:
@@ -80,7 +83,8 @@ class Feeder:
         self._dates_rows = dates_rows or settings.arrivals is not None
         # What the core still has pinned, with the serial of its first row.
         self._pinned: deque[tuple[int, pa.RecordBatch | SourceMark]] = deque()
-        self._gathered, self._passing = Gathered(batch_bytes_of(schema)), Passing(self.lock, self._pass_on)
+        self._gathered = Gathered(batch_bytes_of(schema), most)
+        self._passing = Passing(self.lock, self._pass_on)
 
     def start_thread(self) -> None:
         """Feed from a thread of its own (a source that may block)."""
@@ -134,6 +138,8 @@ class Feeder:
                 self._passing.begin()
                 return False
             self._push_gathered()
+            if self.core.source_ended:
+                return False
             if batch is None:
                 self.core.finish(self._suspends)
                 return False
@@ -166,26 +172,16 @@ class Feeder:
         return self._gathered.rows > 0
 
     def _push_gathered(self) -> None:
-        since, found = self._gathered.since_ns, self._gathered.take()
-        if len(found) > 1:
-            try:
-                together = pa.concat_batches(found)
-                self.core.push(together, since)
-            except (TypeError, pa.ArrowException):
-                pass  # the core says of one of them what it can't read, behind the rows before it
-            else:
-                self._pushed(together)
-                return
-        for batch in found:
-            if not self.core.source_ended:
-                self._push(batch, since)
-
-    def _pushed(self, batch: pa.RecordBatch) -> None:
-        self._pinned.append((self._before + self._rows + 1, batch))
-        self._rows += batch.num_rows
+        since_ns = self._gathered.since_ns
+        for batch in self._gathered.take():
+            self._push(batch, since_ns)
 
     def _push(self, batch: pa.RecordBatch, since_ns: int) -> None:
-        """Under the lock. `since_ns`: as `arrived_ns`."""
+        """Under the lock. A row that the core can't read ends the source behind the rows before it.
+        `since_ns`: as `arrived_ns`.
+        """
+        if self.core.source_ended:
+            return
         if self._arrivals is not None and self._rows + batch.num_rows > len(self._arrivals):
             self.core.fail_source(
                 PlanError(f"arrivals has {len(self._arrivals)} send times, but more tuples come")
@@ -193,17 +189,25 @@ class Feeder:
             return
         try:
             self.core.push(batch, since_ns)
-            self._pushed(batch)
         except TypeError as error:
-            self.core.fail_source(unread_column(batch, self._names, error))
+            if batch.num_rows == 1:
+                self.core.fail_source(unread_column(batch, self._names, error))
+                return
+            half = batch.num_rows // 2
+            self._push(batch[:half], since_ns)
+            self._push(batch[half:], since_ns)
         except Exception as error:
             self.core.fail_source(error)
+        else:
+            self._pinned.append((self._before + self._rows + 1, batch))
+            self._rows += batch.num_rows
 
     def _fail(self, error: BaseException) -> None:
         with self.lock:
             if not self.closed and not self.core.source_ended:
                 self._push_gathered()
-                self.core.fail_source(error)
+                if not self.core.source_ended:
+                    self.core.fail_source(error)
 
     def retire(self) -> None:
         """Let go of input whose outputs have all left. Any thread.

@@ -36,6 +36,8 @@ class Gathered:
     ----------
     bytes_of : callable
         Bytes of a batch.
+    most : int
+        Bytes of a batch that they become, at most.
 
     Attributes
     ----------
@@ -45,9 +47,9 @@ class Gathered:
         When the first came (`time.monotonic_ns`).
     """
 
-    def __init__(self, bytes_of: Callable[[pa.RecordBatch], int]) -> None:
+    def __init__(self, bytes_of: Callable[[pa.RecordBatch], int], most: int) -> None:
         self.rows = self.since_ns = 0
-        self._bytes_of = bytes_of
+        self._bytes_of, self._most = bytes_of, min(most, ENOUGH_BYTES)
         self._batches: list[pa.RecordBatch] = []
         self._unseen: list[pa.RecordBatch] = []  # the last ones, tiny, whose bytes were not looked at
         self._bytes = 0
@@ -55,19 +57,19 @@ class Gathered:
     def add(self, batch: pa.RecordBatch) -> bool:
         """Take a small batch that has room; False: it is not small, or there is none."""
         rows = batch.num_rows
-        if rows >= SMALL_ROWS or self.rows + rows > ENOUGH_ROWS or self._bytes > ENOUGH_BYTES:
+        if rows >= SMALL_ROWS or self.rows + rows > ENOUGH_ROWS or self._bytes > self._most:
             return False
-        if rows > TINY_ROWS:
-            self._see()
-            size = self._bytes_of(batch)
-            if size >= SMALL_BYTES:
-                return False
-            self._bytes += size
-            self._batches.append(batch)
-        else:
+        if rows <= TINY_ROWS and (self._unseen or self._bytes_of(batch) * UNSEEN <= self._most):
             self._unseen.append(batch)
             if len(self._unseen) >= UNSEEN:
                 self._see()
+        else:
+            self._see()
+            size = self._bytes_of(batch)
+            if size >= SMALL_BYTES or self._bytes + size > self._most:
+                return False
+            self._bytes += size
+            self._batches.append(batch)
         if not self.rows:
             self.since_ns = time.monotonic_ns()
         self.rows += rows
@@ -77,14 +79,16 @@ class Gathered:
         """The bytes of the tiny ones, at once: for each it takes longer than to put them together."""
         if self._unseen:
             together = _one(self._unseen)
-            self._bytes += self._bytes_of(together)
-            self._batches.append(together)
+            size = self._bytes_of(together)
+            self._batches += [together] if size <= self._most else self._unseen
+            self._bytes += size
             self._unseen = []
 
     def take(self) -> list[pa.RecordBatch]:
-        """All of them, which are forgotten."""
-        found = [*self._batches, *self._unseen]
-        self.rows, self._batches, self._unseen, self._bytes = 0, [], [], 0
+        """All of them, which are forgotten: as one batch, or as they came where that would be too large."""
+        self._see()
+        found = [_one(self._batches)] if self._batches and self._bytes <= self._most else self._batches
+        self.rows, self._batches, self._bytes = 0, [], 0
         return found
 
 
@@ -93,10 +97,10 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def gathered(
-    batches: Iterable[pa.RecordBatch], bytes_of: Callable[[pa.RecordBatch], int]
+    batches: Iterable[pa.RecordBatch], bytes_of: Callable[[pa.RecordBatch], int], most: int
 ) -> Iterator[pa.RecordBatch]:
     """The same rows, where asking for a batch takes no time. An error comes behind the rows before it."""
-    held = Gathered(bytes_of)
+    held = Gathered(bytes_of, most)
     failure: Exception | None = None
     left = iter(batches)
     while True:
@@ -106,8 +110,7 @@ def gathered(
             batch, failure = None, error
         if batch is not None and held.add(batch):
             continue
-        if before := held.take():
-            yield _one(before)
+        yield from held.take()
         if failure is not None:
             raise failure
         if batch is None:

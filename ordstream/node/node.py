@@ -163,7 +163,7 @@ class Stream(Unmoved, Reader):
             data = self._positions = Positions(data, begin.serial, begin.position)
         batches = source.batches(data, self._source_schema, without_nulls, most, fitted=self._fitted)
         self._feeder = Feeder(
-            self._core, batches, self._source_schema, settings, dates_rows=bool(self._made.sheds)
+            self._core, batches, self._source_schema, settings, most, dates_rows=bool(self._made.sheds)
         )
         self._workers = WorkerThreads(self._core)
         self._started = 0.0

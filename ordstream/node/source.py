@@ -82,7 +82,9 @@ def batches(
         For data of another kind, or a batch that does not fit the schema.
     """
     found = _batches(data, schema, without_nulls, most, fitted)
-    return gathered(found, batch_bytes_of(schema)) if isinstance(data, pa.Table | list | tuple) else found
+    if not isinstance(data, pa.Table | list | tuple):
+        return found
+    return gathered(found, batch_bytes_of(schema), most)
 
 
 def _batches(

@@ -33,15 +33,19 @@ print(*sorted(name for name in set(sys.modules) - before if name.startswith(lack
 """
 
 
-def test_apply_imports_nothing_that_the_thin_client_lacks():
-    ended = subprocess.run(
-        [sys.executable, "-c", IMPORTS],
+def ran(script):
+    return subprocess.run(
+        [sys.executable, "-c", script],
         env=os.environ | {"PYTHONPATH": ROOT},
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
+
+
+def test_apply_imports_nothing_that_the_thin_client_lacks():
+    ended = ran(IMPORTS)
     assert (ended.stdout, ended.returncode) == ("\n", 0), ended.stderr
 
 
@@ -62,14 +66,7 @@ for name in ("stream", "finish", "local_session"):
 
 def test_what_the_thin_client_can_t_do_is_told_in_a_sentence():
     """It was: cannot import name 'SparkContext' from 'pyspark'."""
-    ended = subprocess.run(
-        [sys.executable, "-c", THIN],
-        env=os.environ | {"PYTHONPATH": ROOT},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    ended = ran(THIN)
     assert ended.returncode == 0, ended.stderr
     for name, line in zip(("stream", "finish", "local_session"), ended.stdout.splitlines(), strict=True):
         assert line.startswith(

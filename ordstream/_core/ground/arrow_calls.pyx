@@ -97,12 +97,20 @@ cdef int take_lists(object result, const char* format, int64_t n, Worker* w, Vie
 
 
 cdef int call_once(object call, bint text, int width, const char* data, const uint8_t* valid, int64_t n,
-                   Worker* w, char* out) except -1:
-    """All rows at once. An interrupt comes again behind the call: it belongs to nobody's row."""
+                   Worker* w, char* out, uint8_t* bad) except -1:
+    """All rows at once. An interrupt comes again behind the call: it belongs to nobody's row.
+
+    bad: where some have no answer, in few calls: they get FAIL_CAST. NULL: all have one, or the call raises.
+    """
     cdef bint interrupted = False
+    there = None
     while True:
         try:
-            result = call.array(array_of(text, data, valid, n))
+            given = array_of(text, data, valid, n)
+            if bad == NULL:
+                result = call.array(given)
+            else:
+                result, there = call.tried(given)
             if call.gives_lists:
                 take_lists(result, b"PlS", n, w, <View*> out)
             else:
@@ -110,39 +118,25 @@ cdef int call_once(object call, bint text, int width, const char* data, const ui
             break
         except KeyboardInterrupt:
             interrupted = True
+    if there is not None:
+        note_unanswered(there, width, valid, n, out, bad)
     if interrupted:
         PyErr_SetInterrupt()
     return 0
 
 
-cdef int call_apart(object call, bint text, int width, const char* data, const uint8_t* valid, int64_t n,
-                    Worker* w, char* out, uint8_t* bad) except -1:
-    """All rows in few calls, where some have no answer: they get FAIL_CAST. An interrupt as in call_once."""
-    cdef bint interrupted = False
-    cdef const char* answered
-    cdef uintptr_t address
+cdef int note_unanswered(object there, int width, const uint8_t* valid, int64_t n, char* out,
+                         uint8_t* bad) except -1:
+    """FAIL_CAST, and 0 as the result, for the rows of which `there` says that they have no answer."""
+    cdef uintptr_t address = there.buffers()[1].address
+    cdef const char* answered = <const char*> address
+    cdef int64_t first = there.offset
     cdef int64_t i
-    cdef int64_t first
-    while True:
-        try:
-            result, there = call.tried(array_of(text, data, valid, n))
-            if call.gives_lists:
-                take_lists(result, b"PlS", n, w, <View*> out)
-            else:
-                take(result, width, n, w, out)
-            break
-        except KeyboardInterrupt:
-            interrupted = True
-    address = there.buffers()[1].address
-    answered = <const char*> address
-    first = there.offset
     for i in range(n):
         if (valid == NULL or valid[i]) and not (answered[(first + i) >> 3] >> ((first + i) & 7)) & 1:
             memset(out + i * width, 0, width)
             if bad[i] == 0:
                 bad[i] = FAIL_CAST
-    if interrupted:
-        PyErr_SetInterrupt()
     return 0
 
 
@@ -229,7 +223,7 @@ cdef int arrow_call(
     cdef int64_t i
     with gil:
         try:
-            call_once(<object> call, text, width, data, valid, n, w, out)
+            call_once(<object> call, text, width, data, valid, n, w, out, NULL)
             return 0
         except MemoryError:
             return -1
@@ -237,7 +231,7 @@ cdef int arrow_call(
             if bad == NULL:
                 return 1
         try:
-            call_apart(<object> call, text, width, data, valid, n, w, out, bad)
+            call_once(<object> call, text, width, data, valid, n, w, out, bad)
             return 0
         except MemoryError:
             return -1
@@ -250,7 +244,7 @@ cdef int arrow_call(
                     continue
                 try:
                     call_once(<object> call, text, width, data + i * (16 if text else 8), NULL, 1, w,
-                              out + i * width)
+                              out + i * width, NULL)
                 except Exception:
                     if bad[i] == 0:
                         bad[i] = FAIL_CAST

@@ -200,3 +200,11 @@ def test_what_is_left_out_is_what_arrow_refuses(name):
     expected = [by_arrow(one, pa.string(), found.schema.field("y").type) for one in texts]
     assert list(map(str, found["y"].to_pylist())) == list(map(str, expected))
     assert 0 < found["y"].null_count < len(texts)
+
+
+def test_a_thread_keeps_no_long_texts():
+    """It keeps its last column, for the second of two questions about it."""
+    texts = pa.array(["7" * 18 + " " * 5_000] * 1_000 + ["7"], pa.large_string())
+    found = not_strict.answers(texts, lambda values: values.cast(pa.int64()), "cast", (("to", pa.int64()),))
+    assert found.null_count == 1_000
+    assert not_strict._LAST.values is not texts

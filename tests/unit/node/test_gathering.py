@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -36,7 +37,7 @@ def until_it_fails(pipeline: Any, rows: Iterator[pa.RecordBatch]) -> tuple[Excep
 
 
 def held(*batches: pa.RecordBatch) -> tuple[Gathered, list[bool]]:
-    found = Gathered(batch_bytes)
+    found = Gathered(batch_bytes, ENOUGH_BYTES)
     return found, [found.add(one) for one in batches]
 
 
@@ -60,13 +61,37 @@ def test_large_ones_are_not_and_there_is_an_end() -> None:
     assert found.rows <= ENOUGH_ROWS
 
 
-def test_the_bytes_of_tiny_ones_count() -> None:
-    found = Gathered(batch_bytes)
-    text = "a" * 500_000
-    taken = 0
-    while found.add(batch(taken, 1, text)):
-        taken += 1
-    assert ENOUGH_BYTES < taken * len(text) < ENOUGH_BYTES + 17 * len(text)
+@pytest.mark.parametrize("most", [1 << 14, 1 << 16, 1 << 20, 1 << 30])
+@pytest.mark.parametrize("size", [10, 1_000, 100_000])
+@pytest.mark.parametrize("rows", [1, 5, 100])
+def test_what_is_made_of_them_is_not_too_large(most: int, size: int, rows: int) -> None:
+    """A cap on what is in flight takes batches of a sixteenth of it."""
+    found, n = Gathered(batch_bytes, most), 0
+    while found.add(batch(n * rows, rows, "a" * size)):
+        n += 1
+    made = found.take()
+    assert [x for one in made for x in one["x"].to_pylist()] == list(range(n * rows))
+    alone = batch_bytes(batch(0, rows, "a" * size))
+    assert all(batch_bytes(one) <= max(min(most, ENOUGH_BYTES), alone) for one in made)
+
+
+def test_large_ones_behind_tiny_ones_stay_apart() -> None:
+    found = Gathered(batch_bytes, 1 << 16)
+    assert all(found.add(batch(i, 1, "a" if i == 0 else "a" * 60_000)) for i in range(10))
+    assert [one.num_rows for one in found.take()] == [1] * 10
+
+
+def test_large_rows_are_not_held() -> None:
+    found = Gathered(batch_bytes, 1 << 16)
+    assert [found.add(batch(i, 1, "a" * 60_000)) for i in range(3)] == [True, False, False]
+
+
+def test_as_many_as_fit_become_one() -> None:
+    found, n = Gathered(batch_bytes, 1 << 14), 0
+    while found.add(batch(100 * n, 100, "a" * 40)):
+        n += 1
+    assert n == 3
+    assert [one.num_rows for one in found.take()] == [300]
 
 
 def test_what_lies_in_memory() -> None:
@@ -78,7 +103,7 @@ def test_what_lies_in_memory() -> None:
 
     found: list[pa.RecordBatch] = []
     with pytest.raises(ValueError, match="over"):
-        found.extend(gathered(failing(), batch_bytes))
+        found.extend(gathered(failing(), batch_bytes, ENOUGH_BYTES))
     assert [one.num_rows for one in found] == [5, 1_000, 3]
     assert [x for one in found for x in one["x"].to_pylist()] == list(range(1_008))
 
@@ -177,20 +202,62 @@ def test_closed_while_rows_are_held() -> None:
     assert not [one for one in set(threading.enumerate()) - before if one.name == "ordstream-passing"]
 
 
+@pytest.mark.parametrize("rows_each", [1, 100])
+def test_a_row_that_cannot_be_read_comes_behind_those_before_it(rows_each: int) -> None:
+    """Also where it was put together with them, and in the middle of a batch."""
+    type_ = pa.decimal128(5, 2)
+    units = np.array([[i, 0 if i < 250 else 1 << 40] for i in range(300)], np.int64)
+    column = pa.Array.from_buffers(type_, 300, [None, pa.py_buffer(units)])
+    rows = pa.table({"x": range(300), "d": column})
+    pipeline = (
+        od.Pipeline(rows.schema)
+        .inspect(lambda row: time.sleep(0.0005))
+        .filter(od.col("d") >= 0)
+        .with_columns(d=od.col("d") * 2)
+    )
+    for data in (iter(rows.to_batches(max_chunksize=rows_each)), rows.to_batches(max_chunksize=rows_each)):
+        error, found = until_it_fails(pipeline, data)
+        assert isinstance(error, SourceError)
+        assert "more digits than its type says" in str(error)
+        assert found == list(range(250))
+
+
+TABLE = pa.table({"k": [i % 7 for i in range(3_000)], "at": range(3_000)})
+WINDOWS = (
+    od.Pipeline(TABLE.schema)
+    .inspect(lambda row: time.sleep(0.002) if row.at % 500 == 0 else None)
+    .key_by("k")
+    .window(od.tumbling(60), time="at")
+    .aggregate(n=od.count())
+)
+
+
 @pytest.mark.parametrize("rows_each", [1, 7, 100, 600])
 def test_the_output_is_that_of_the_sequential_run(rows_each: int) -> None:
-    table = pa.table({"k": [i % 7 for i in range(3_000)], "at": range(3_000)})
-    pipeline = (
-        od.Pipeline(table.schema)
-        .inspect(lambda row: time.sleep(0.002) if row.at % 500 == 0 else None)
-        .key_by("k")
-        .window(od.tumbling(60), time="at")
-        .aggregate(n=od.count())
-    )
-    expected = run_serial(pipeline, table).table
-    batches = table.to_batches(max_chunksize=rows_each)
-    with pipeline.stream(iter(batches)) as stream:
+    expected = run_serial(WINDOWS, TABLE).table
+    batches = TABLE.to_batches(max_chunksize=rows_each)
+    with WINDOWS.stream(iter(batches)) as stream:
         assert pa.Table.from_batches(list(stream), schema=stream.schema).equals(expected)
-    assert pipeline.run(batches).table.equals(expected)
-    snapped = pipeline.run(iter(batches), snapshot_every=500)
-    assert snapped.table.equals(expected)
+    assert WINDOWS.run(batches).table.equals(expected)
+    assert WINDOWS.run(iter(batches), snapshot_every=500).table.equals(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+@pytest.mark.parametrize("scheduler", ["ct", "lp", "et", "qst"])
+@pytest.mark.parametrize("partitioning", ["hybrid", "partitioned", "shared"])
+@pytest.mark.parametrize("chunk_rows", [None, 1, 50])
+def test_under_every_scheduler_and_scheme(
+    workers: int, scheduler: str, partitioning: str, chunk_rows: int | None
+) -> None:
+    options = {"scheduler": scheduler, "partitioning": partitioning, "chunk_rows": chunk_rows, "buckets": 5}
+    rows = TABLE.slice(0, 600)
+    pipeline = (
+        od.Pipeline(rows.schema)
+        .inspect(lambda row: time.sleep(0.001) if row.at % 100 == 0 else None)
+        .with_columns(text=od.col("at").cast(str).str.replace("1", "one"))
+        .key_by("k")
+        .scan(n=od.count())
+    )
+    expected = run_serial(pipeline, rows).table
+    found = pipeline.run(iter(rows.to_batches(max_chunksize=3)), workers=workers, **options).table
+    assert found.equals(expected)
