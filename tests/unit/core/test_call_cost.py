@@ -88,6 +88,12 @@ def test_calls_that_are_held_up(seed: int) -> None:
     assert sum(found) / len(found) > 2_000
 
 
+def test_large_calls_that_are_held_up() -> None:
+    """They say least of what no rows take: the flattest line is right."""
+    found = sizes(lambda i, n: 2 * MS + n * 1e3 + (6 * MS if n >= 1_500 and i % 8 else 0))[200:]
+    assert sum(found) / len(found) > 2_000
+
+
 def test_costs_that_change() -> None:
     """Rows become dear, and cheap again."""
     found = sizes(lambda i, n: 0.1 * MS + n * (1e3 if i < 500 or i >= 1_000 else 300e3), calls=2_000)
