@@ -116,3 +116,10 @@ def test_report_of_a_stream_comes_at_its_end(workers):
             pass
         assert out.report.tuples == N
     assert out.progress() == (N, N, N)
+
+
+def test_chunks_of_a_short_run_grow_at_once() -> None:
+    """The first look at what rows cost came after sixteen slices: 13,000 small chunks."""
+    rows = pa.table({"x": range(1_000_000), "y": range(1_000_000)})
+    report = od.Pipeline(rows.schema).drop("y").run(rows, workers=1).report
+    assert report.operators[0].chunks < 3_000

@@ -44,6 +44,7 @@ from ordstream._core.ground.threads cimport (
 
 cdef enum:
     ADAPT_EVERY = 16               # choices between two looks at the chunk size, where calls cost little
+    ADAPT_FIRST = 64               # choices of a run, each with a look: it begins with the smallest chunks
     STALL_NS = 20_000_000          # a slice that takes longer may be asleep
 
 
@@ -326,7 +327,8 @@ cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done
             rt.slice_start[w.id] = 0
             if now >= rt.look_at:
                 adapt_workers(rt, now)
-        if rt.auto_rows and (rt.scheduler.decisions % ADAPT_EVERY == 0 or rt.stats[previous].call != NULL):
+        if rt.auto_rows and (rt.scheduler.decisions % ADAPT_EVERY == 0
+                             or rt.scheduler.decisions < ADAPT_FIRST or rt.stats[previous].call != NULL):
             adapt_chunk(rt)
     done.kernel_rows = 0                                      # the next slice times its first chunk
     done.until = now + <int64_t> rt.scheduler.slice_ns
