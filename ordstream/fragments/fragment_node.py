@@ -26,6 +26,7 @@ from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import (
     MARK_SERIALS,
     POSITION_BYTES,
+    PlacedRows,
     TimeMark,
     marks_leave,
     placed_at,
@@ -44,6 +45,7 @@ from ordstream.ground.ordertags import (
     steps_tags,
     with_index,
 )
+from ordstream.node.source_marks import MarkedRows
 from ordstream.operators.halves import UNDECIDED
 
 if TYPE_CHECKING:
@@ -54,15 +56,53 @@ INDEX_BYTES = 4  # at the end of a tag
 
 
 class _Arrived(NamedTuple):
-    """Rows, or a mark, that were given to the core: their serials there, and their tags."""
+    """Rows with marks among them, or a mark, that were given to the core: serials there, and tags."""
 
     first: int
     serials: int
     tags: Any  # an array; of a mark bytes, as of `TimeMark`
+    marked: PlacedRows | None = None
+    mark_firsts: Int64s = np.zeros(0, np.int64)  # serial of each mark among the rows
+
+    @classmethod
+    def of(cls, first: int, tags: pa.Array, marked: PlacedRows | None) -> _Arrived:
+        """Of rows that come behind others."""
+        if marked is None:
+            return cls(first, len(tags), tags)
+        marks = MARK_SERIALS * np.arange(len(marked.before) + 1)
+        return cls(first, len(tags) + int(marks[-1]), tags, marked, first + marked.before + marks[:-1])
 
     @property
     def last(self) -> int:
         return self.first + self.serials - 1
+
+    def marks_in_front(self, serial: int) -> int:
+        """How many marks among its rows stand in front of a serial, or are it."""
+        return int(np.searchsorted(self.mark_firsts, serial, side="right"))
+
+    def is_mark(self, serial: int) -> bool:
+        """Whether one of its serials is a mark's."""
+        if self.marked is None:
+            return isinstance(self.tags, bytes)
+        k = self.marks_in_front(serial)
+        return bool(k and serial < self.mark_firsts[k - 1] + MARK_SERIALS)
+
+    def tag(self, serial: int) -> bytes:
+        """The tag of the row with this serial, or the place of the mark."""
+        if isinstance(self.tags, bytes):
+            return self.tags
+        k = self.marks_in_front(serial)
+        if self.marked is not None and self.is_mark(serial):
+            return self.marked.place(k - 1)
+        found: bytes = self.tags[serial - self.first - k * MARK_SERIALS].as_py()
+        return found
+
+    def runs(self) -> tuple[Int64s, Int64s]:
+        """Of its rows between two marks, each: the first serial, and how many rows are in front."""
+        if self.marked is None:
+            return np.array([self.first]), np.zeros(1, np.int64)
+        firsts = np.concatenate([[self.first], self.mark_firsts + MARK_SERIALS])
+        return firsts, np.concatenate([[0], self.marked.before])
 
 
 _first, _last = attrgetter("first"), attrgetter("last")
@@ -107,7 +147,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     Parameters
     ----------
     fragment : Fragment
-    rows : iterator of pyarrow.RecordBatch or TimeMark
+    rows : iterator of pyarrow.RecordBatch, PlacedRows or TimeMark
         The columns of `fragment.source`, and the tag, in this order; and marks of the clock, where `options`
         have `given_marks`. Read on the thread that asks for output.
     route : Route or RangeRoute, optional
@@ -171,14 +211,22 @@ class FragmentNode(Iterator[pa.RecordBatch]):
                 self._marks += 1
                 yield batch
                 continue
-            tags = batch.column(len(columns))
+            marked = batch if isinstance(batch, PlacedRows) else None
+            rows = batch if marked is None else marked.rows
+            tags = rows.column(len(columns))
             if self.fragment.key is not None and self.fragment.ordered:
                 self._check_order(tags)
-            if not len(tags):
+            if len(tags):
+                self._last = tags[-1].as_py()
+            elif marked is None:
                 continue
-            self._last = tags[-1].as_py()
-            self._arrived(_Arrived(self._taken + 1, len(tags), tags))
-            yield batch.select(columns)
+            self._arrived(_Arrived.of(self._taken + 1, tags, marked))
+            rows = rows.select(columns)
+            if marked is None:
+                yield rows
+                continue
+            self._marks += len(marked.before)
+            yield MarkedRows(rows, marked.before, marked.times)
 
     def _arrived(self, what: _Arrived) -> None:
         self._forget(self._stream.settled())
@@ -208,10 +256,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _tag_of(self, serial: int) -> bytes | None:
         """The tag of the row with this serial here, or of the mark; None for a step of a flush."""
         for arrived in self._between(serial, serial):
-            if isinstance(arrived.tags, bytes):
-                return arrived.tags
-            tag: bytes = arrived.tags[serial - arrived.first].as_py()
-            return tag
+            return arrived.tag(serial)
         return None
 
     def _between(self, low: int, high: int) -> Iterator[_Arrived]:
@@ -296,7 +341,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         """The tags of outputs of marks: each of one of these steps, by its place among them."""
         used, which = np.unique(which, return_inverse=True)
         taken = [steps[one] for one in used]
-        heads = [step_head(one.position, self._cause_of(one)) for one in taken]
+        causes = self._causes_of([one.first for one in taken])
+        heads = [step_head(one.position, cause) for one, cause in zip(taken, causes, strict=True)]
         before = np.cumsum([0, *(len(one.ends) for one in taken[:-1])])  # keys in those in front
         bytes_before = np.cumsum([0, *(len(one.data) for one in taken[:-1])])
         ends = [one.ends + start for one, start in zip(taken, bytes_before, strict=True)]
@@ -332,10 +378,12 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         tags = there[0].tags if len(there) == 1 else pa.concat_arrays([one.tags for one in there])
         if len(serials) == len(tags) and (len(tags) == 1 or (serials[1:] > serials[:-1]).all()):
             return tags  # one output of each row
-        if len(there) == 1:
+        if len(there) == 1 and there[0].marked is None:
             return tags.take(integers(serials - there[0].first))
-        firsts = np.array([one.first for one in there])
-        before = np.cumsum([0, *(one.serials for one in there[:-1])])  # rows in those in front
+        rows_before = np.cumsum([0, *(len(one.tags) for one in there[:-1])])  # in those in front
+        runs = [one.runs() for one in there]
+        firsts = np.concatenate([first for first, _ in runs])
+        before = np.concatenate([own + rows for (_, own), rows in zip(runs, rows_before, strict=True)])
         which = np.searchsorted(firsts, serials, side="right") - 1
         return tags.take(integers(serials - firsts[which] + before[which]))
 
@@ -388,7 +436,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _step_tag(self, serial: int) -> bytes | None:
         """The tag of the step of a mark with this serial, in front of all its outputs; None: it is none."""
         for steps in self._steps_of_marks(np.array([serial])):
-            return _step_tag(steps.position, steps.keys, serial - steps.first, self._cause_of(steps))
+            (cause,) = self._causes_of([steps.first])
+            return _step_tag(steps.position, steps.keys, serial - steps.first, cause)
         return None
 
     def _flush_tag(self, serial: int) -> bytes | None:
@@ -400,13 +449,21 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     def _is_mark(self, serial: int) -> bool:
         """Whether a serial is one of a mark that came."""
-        return any(isinstance(one.tags, bytes) for one in self._between(serial, serial))
+        return any(one.is_mark(serial) for one in self._between(serial, serial))
 
-    def _cause_of(self, steps: _MarkSteps) -> bytes:
-        """As `TimeMark.cause`, of the mark with these steps."""
-        place = self._tag_of(steps.first)
-        assert place is not None
-        return place[:-POSITION_BYTES]
+    def _causes_of(self, serials: Sequence[int]) -> list[bytes]:
+        """As `TimeMark.cause`, of the marks that have these serials, ascending."""
+        found: list[bytes] = []
+        while len(found) < len(serials):
+            at = len(found)
+            arrived = next(self._between(serials[at], serials[at]))
+            if arrived.marked is None:
+                found.append(arrived.tags[:-POSITION_BYTES])
+                continue
+            stop = bisect_right(serials, arrived.last, at)
+            which = np.searchsorted(arrived.mark_firsts, serials[at:stop], side="right") - 1
+            found += arrived.marked.causes_of(which)
+        return found
 
     def _note_left(self) -> None:
         """Place the marks that have left the core, while the tags of the rows that show them are here."""

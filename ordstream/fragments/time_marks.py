@@ -10,20 +10,19 @@ of the receiving fragment's first operator in 2 bytes, then its time in 8.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream.errors import SourceError
 from ordstream.fragments.clock_times import ClockTimes
 from ordstream.fragments.fragment import Fragment
-from ordstream.fragments.merging import Tags
 from ordstream.ground.ordercheck import runs_backwards
-from ordstream.ground.ordertags import in_front, tags_of
-from ordstream.node.source_marks import SourceMark
+from ordstream.ground.ordertags import in_front, last_places, tags_of
+from ordstream.node.source_marks import MarkedRows, SourceMark
 from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import (
     SOURCE_MARKS,
@@ -39,6 +38,8 @@ MARK_SERIALS = 1 << 32
 #: Bytes of a mark's time, and of the position in front of it.
 TIME_BYTES = 8
 POSITION_BYTES = 2
+#: Marks that are given with the rows between them, at most.
+MOST_TOGETHER = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -102,39 +103,95 @@ def source_clock(plan: Plan, punctuate: Every | None, latest: int | None) -> Sou
     return None if clock_of(plan, punctuate) is None else SourceClock(plan, punctuate, latest)
 
 
+@dataclass(frozen=True, eq=False)
+class PlacedRows(MarkedRows):
+    """Rows with their tags, the last column, and marks of the source's clock among them.
+
+    Attributes
+    ----------
+    causes : array of int64
+        Of each mark: the tuple in front of the one that shows it, with its range, as tags have both.
+    position : int
+        Of the operators that hear them.
+    """
+
+    causes: npt.NDArray[np.int64]
+    position: int
+
+    def place(self, k: int) -> bytes:
+        """As `TimeMark.place`."""
+        return _cause(int(self.causes[k])) + self.position.to_bytes(POSITION_BYTES, "big")
+
+    def causes_of(self, marks: npt.NDArray[np.int64]) -> list[bytes]:
+        """As `TimeMark.cause`, of some of the marks."""
+        return [_cause(one) for one in self.causes[marks].tolist()]
+
+
+def _cause(tuple_: int) -> bytes:
+    """`in_front` of what comes behind this tuple."""
+    return in_front(tuple_ + 1)
+
+
 def among(
-    rows: Iterator[pa.RecordBatch | TimeMark], tags: Iterable[bytes]
-) -> Iterator[pa.RecordBatch | TimeMark]:
-    """Rows with their tags, in order, and marks among them.
+    rows: Iterator[pa.RecordBatch | TimeMark],
+    causes: npt.NDArray[np.int64],
+    times: npt.NDArray[np.int64],
+    position: int,
+) -> Iterator[pa.RecordBatch | PlacedRows | TimeMark]:
+    """Rows with their tags, in order, and marks of the source's clock among them, of which no two stand at
+    one tuple.
+
+    What such a mark stands behind has a tag of its tuple or of one before: rows of that tuple, and what the
+    same mark made operators in front emit.
 
     Parameters
     ----------
     rows : iterator of pyarrow.RecordBatch or TimeMark
         Their tags are last. Marks of another clock stand in their places.
-    tags : iterable of bytes
-        Of the marks, ascending.
+    causes, times : array of int64
+        As of `PlacedRows`, ascending.
+    position : int
+        Of the operators that hear the marks.
     """
-    left = iter(tags)
-    mark = next(left, None)
+    taken = 0
+
+    def placed(batch: pa.RecordBatch, before: npt.NDArray[np.int64]) -> Iterator[PlacedRows]:
+        """The batch with the next marks, some at a time."""
+        nonlocal taken
+        start = 0
+        for low in range(0, len(before), MOST_TOGETHER):
+            own = before[low : low + MOST_TOGETHER]
+            stop = batch.num_rows if low + len(own) == len(before) else int(own[-1])
+            now = slice(taken, taken + len(own))
+            yield PlacedRows(
+                batch.slice(start, stop - start), own - start, times[now], causes[now], position
+            )
+            taken, start = now.stop, stop
+
+    def alone(k: int) -> TimeMark:
+        return TimeMark.at(placed_at(_cause(int(causes[k])), int(times[k]), position))
+
+    schema = None
     for batch in rows:
         if isinstance(batch, TimeMark):
-            while mark is not None and place_of(mark) < batch.place:
-                yield TimeMark.at(mark)
-                mark = next(left, None)
+            while taken < len(causes) and (mark := alone(taken)).place < batch.place:
+                yield mark
+                taken += 1
             yield batch
             continue
-        own = Tags(tags_of(batch))
-        start = 0
-        while mark is not None and len(own) and mark < own[-1]:
-            stop = bisect_left(own, mark, start)
-            if stop > start:
-                yield batch.slice(start, stop - start)
-            yield TimeMark.at(mark)
-            start, mark = stop, next(left, None)
-        yield batch.slice(start)
-    while mark is not None:
-        yield TimeMark.at(mark)
-        mark = next(left, None)
+        schema = batch.schema
+        ends = last_places(tags_of(batch))
+        stop = int(np.searchsorted(causes, ends[-1], side="left")) if len(ends) else taken
+        if stop > taken:
+            yield from placed(batch, np.searchsorted(ends, causes[taken:stop], side="right"))
+        else:
+            yield batch
+    if taken < len(causes) and schema is not None:
+        none = pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
+        yield from placed(none, np.zeros(len(causes) - taken, np.int64))
+        return
+    for k in range(taken, len(causes)):
+        yield alone(k)
 
 
 def hears_marks(fragment: Fragment, punctuate: Every | None) -> bool:

@@ -141,6 +141,12 @@ def ranges_of(tags: pa.Array) -> tuple[Int64s, npt.NDArray[np.bool_]]:
     return places >> SERIAL_BITS, at_end
 
 
+def last_places(tags: pa.Array) -> Int64s:
+    """As `places_and_rests` has them; the largest number for what the end of the stream caused."""
+    places, at_end = _places(tags)
+    return np.where(at_end, np.iinfo(np.int64).max, places) if at_end.any() else places
+
+
 def places_and_rests(tags: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Tags in two columns, which are cheaper to sort by and to carry: the range and the serial, as one
     number, and the bytes behind them, null where there are none. What the end of the stream caused has no

@@ -18,7 +18,7 @@ from ordstream.errors import PlanError
 from ordstream.node.gathering import Gathered, Passing
 from ordstream.node.settings import Settings
 from ordstream.node.source import batch_bytes_of, unread_column
-from ordstream.node.source_marks import SourceMark
+from ordstream.node.source_marks import MarkedRows, SourceMark
 from ordstream.node.worker_threads import join, start
 
 # Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than
@@ -144,11 +144,23 @@ class Feeder:
                 self.core.finish(self._suspends)
                 return False
             if isinstance(batch, SourceMark):
-                self._pinned.append((self._before + self._rows + 1, batch))
-                self._rows += self.core.push_mark(batch.time, batch.clock)
+                self._push_mark(batch)
+                return True
+            if isinstance(batch, MarkedRows):
+                for rows, time_ in batch.pieces():
+                    if rows.num_rows:
+                        self._push(rows, self.arrived_ns)
+                    if self.core.source_ended:
+                        return False
+                    if time_ is not None:
+                        self._push_mark(SourceMark(time_, clock=batch.clock))
                 return True
             self._push(batch, self.arrived_ns)
         return False
+
+    def _push_mark(self, mark: SourceMark) -> None:
+        self._pinned.append((self._before + self._rows + 1, mark))
+        self._rows += self.core.push_mark(mark.time, mark.clock)
 
     def _gathers(self) -> bool:
         """Whether small batches would only wait in the core. Where each row's time counts, none is held."""

@@ -21,7 +21,7 @@ from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, 
 from ordstream.ground.packed_types import is_any_list, plain
 from ordstream.node.file_sources import FileSource, HandsOn
 from ordstream.node.gathering import gathered
-from ordstream.node.source_marks import SourceMark
+from ordstream.node.source_marks import MarkedRows, SourceMark
 
 # Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
 # output batch has: what passes is then handed over in one piece.
@@ -94,6 +94,9 @@ def _batches(
     for batch in data if fitted else batches_of(data):
         if isinstance(batch, SourceMark):
             yield batch
+            continue
+        if isinstance(batch, MarkedRows):
+            yield from batch.parts(_batches(iter((batch.rows,)), schema, without_nulls, most, fitted))
             continue
         fitting = iter((batch,)) if fitted else _fitting(batch, schema, most, bytes_of)
         while True:
@@ -252,7 +255,7 @@ def batches_of(data: Any) -> Iterator[Any]:
         for place, item in enumerate(data, start=1):
             if item is data:
                 raise SourceError("the source yields itself")
-            if isinstance(item, SourceMark):
+            if isinstance(item, SourceMark | MarkedRows):
                 yield item
                 continue
             if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):

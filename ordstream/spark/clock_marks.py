@@ -19,9 +19,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from ordstream.errors import PlanError, SourceError
 from ordstream.fragments.clock_times import ClockTimes, Int64s
-from ordstream.fragments.time_marks import TimeMark, among, mark_tag
+from ordstream.fragments.time_marks import PlacedRows, TimeMark, among
 from ordstream.ground.ordercheck import runs_backwards, shown
-from ordstream.ground.ordertags import SERIAL_MASK
+from ordstream.ground.ordertags import SERIAL_BITS, SERIAL_MASK
 from ordstream.operators.clocks import ComputedClock, clock_name
 from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import clock_columns, clock_needed_by, clock_of
@@ -68,11 +68,16 @@ class Marks:
         """The same in an order that `numbered` has cut."""
         return replace(self, ranges=ranges)
 
-    def among(self, rows: Iterator[pa.RecordBatch], position: int) -> Iterator[pa.RecordBatch | TimeMark]:
+    def among(
+        self, rows: Iterator[pa.RecordBatch | TimeMark], position: int
+    ) -> Iterator[pa.RecordBatch | PlacedRows | TimeMark]:
         """Rows with their tags, in order, and the marks among them, for the fragment whose first operator is
         at a position.
         """
-        return among(rows, (self._tag(k, position) for k in range(len(self.serials))))
+        last = self.ranges - 1
+        # as `numbered` has Spark compute it, in doubles
+        ranges = ((self.serials * self.ranges + last) / max(self.rows, 1)).astype(np.int64)
+        return among(rows, (np.minimum(ranges, last) << SERIAL_BITS) + self.serials, self.times, position)
 
     def checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of the source with their serials, of which each has its time between the same marks as when
@@ -101,12 +106,6 @@ class Marks:
                     "in one node"
                 )
             yield batch
-
-    def _tag(self, k: int, position: int) -> bytes:
-        serial, last = int(self.serials[k]), self.ranges - 1
-        # as `numbered` has Spark compute it, in doubles
-        range_ = min(int((serial * self.ranges + last) / max(self.rows, 1)), last)
-        return mark_tag(serial + 1, int(self.times[k]), position, range_)
 
 
 def refuse(plan: Plan, punctuate: Every | None, order_by: Sequence[str], descending: bool = False) -> str:
