@@ -11,6 +11,7 @@ import glob
 import hashlib
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ Read = tuple[tuple[int, int] | None, pa.RecordBatch]
 
 #: Rows that are read at a time from a part: row groups of any size are streamed.
 READ_ROWS = 65_536
+
+#: Names of files to come that a place has; of more it has the number. It is written with each snapshot.
+NAMES_TO_COME = 100
 
 
 class HandsOn:
@@ -87,8 +91,8 @@ class FileSource:
         raise NotImplementedError
 
     def position(self) -> dict[str, Any]:
-        """The place behind the last batch: files that were read whole, part and row in the next one, and
-        which files these are.
+        """The place behind the last batch: files that were read whole, part and row in the next one, which
+        files these are, and which are to come.
         """
         number, part, row = self._place
         begun = number + bool(part or row)
@@ -99,6 +103,8 @@ class FileSource:
             "name": Path(self.paths[begun - 1]).name if begun else "",
             "size": self._sizes[begun - 1] if begun else 0,
             "files": self._digest(begun),
+            "to_come": len(self.paths) - begun,
+            "next": [Path(path).name for path in self.paths[begun : begun + NAMES_TO_COME]],
         }
 
     def seek(self, position: Any) -> None:
@@ -107,7 +113,8 @@ class FileSource:
         Raises
         ------
         SourceError
-            It is no such place, or the files before it are not the ones that were read.
+            It is no such place, the files before it are not the ones that were read, or one that was to
+            come is gone.
         """
         number, part, row, name, size, digest = _checked(position)
         begun = number + bool(part or row)
@@ -126,7 +133,24 @@ class FileSource:
                 f"the source's files are not those that the snapshot was taken of: number {begun} was "
                 f"{name!r} with {size} bytes, {told}; put the files back as they were, new ones behind them"
             )
+        self._check_to_come(begun, position)
         self._start = self._place = (number, part, row)
+
+    def _check_to_come(self, begun: int, position: Mapping[str, Any]) -> None:
+        """See that no file is gone before it was read: its rows would be missing, and nothing would tell."""
+        # A place of an older release does not say what was to come.
+        names, to_come = position.get("next", []), position.get("to_come", 0)
+        now = Counter(Path(path).name for path in self.paths[begun:])
+        gone = list((Counter(names) - now).elements())
+        if not gone and to_come <= len(self.paths) - begun:
+            return
+        counts = f"{to_come} were to come, now {len(self.paths) - begun} are"
+        raise SourceError(
+            "the source's files are not those that the snapshot was taken of: behind number "
+            f"{begun}, where it lies, {f'{gone[0]!r} is gone' if gone else counts}, and its rows were not "
+            "read yet; put back what was there, or in its place a file of that name without rows, if they "
+            "are to be left out"
+        )
 
     def _digest(self, files: int) -> str:
         """Of names and sizes of the first files: short, however many there are."""
@@ -271,9 +295,11 @@ def _size(path: str) -> int:
 
 def _checked(position: Any) -> tuple[int, int, int, str, int, str]:
     kinds = {"file": int, "part": int, "row": int, "name": str, "size": int, "files": str}
+    to_come = {"to_come": int, "next": list}  # not in those of older releases
     if (
         not isinstance(position, dict)
-        or set(position) != set(kinds)
+        or set(position) - set(to_come) != set(kinds)
+        or any(type(position.get(name, kind())) is not kind for name, kind in to_come.items())
         or any(type(position[name]) is not kind for name, kind in kinds.items())
         or min(position["file"], position["part"], position["row"]) < 0
     ):

@@ -277,7 +277,6 @@ def place_in_second(paths, kind=None):
 def test_a_changed_list_of_files_is_refused(tmp_path):
     paths = parquet(tmp_path, (3,), (3, 3, 3), (4,))
     value = place_in_second(paths)
-    assert values(resume(od.ParquetSource(paths[:2]), value)) == list(range(6, 12))  # what is behind is free
     moved = tmp_path / "moved"
     moved.mkdir()
     for path in paths:
@@ -286,6 +285,7 @@ def test_a_changed_list_of_files_is_refused(tmp_path):
     for wrong, what in (
         ([paths[1], paths[0], paths[2]], r"number 2 was 'part-1.parquet' with \d+ bytes, now it is 'part-0"),
         ([paths[2], paths[1]], r"number 2 was 'part-1.parquet' .* one before it was renamed, left out or"),
+        (paths[:2], r"behind number 2, where it lies, 'part-2.parquet' is gone, and its rows were not read"),
         ([paths[0]], r"lies in file 2 of the source \('part-1.parquet'\), but there are 1 files"),
         ([], "but there are 0 files"),
     ):
@@ -296,6 +296,26 @@ def test_a_changed_list_of_files_is_refused(tmp_path):
         od.SourceError, match=r"number 2 was 'part-1.parquet' with \d+ bytes, now it is 'part-1"
     ):
         resume(od.ParquetSource(paths), value)
+
+
+@pytest.mark.parametrize("known", [0, 1, 100])
+def test_a_file_that_went_before_it_was_read_is_missed(tmp_path, monkeypatch, known):
+    monkeypatch.setattr(file_sources, "NAMES_TO_COME", known)
+    paths = parquet(tmp_path, (3,), (3, 3), (4,), (2,))
+    value = json.loads(json.dumps(place_in_second(paths)))
+    assert len(value["source"]["next"]) == min(known, 2)
+    (tmp_path / "part-2.parquet").unlink()
+    what = "'part-2.parquet' is gone" if known else "2 were to come, now 1 are"
+    with pytest.raises(od.SourceError, match=f"behind number 2, where it lies, {what}, and its rows"):
+        resume(od.ParquetSource(str(tmp_path / "*")), value)
+    pq.write_table(pq.read_table(paths[0]).slice(0, 0), tmp_path / "part-2.parquet")  # as the error says
+    assert values(resume(od.ParquetSource(str(tmp_path / "*")), value)) == [6, 7, 8, 13, 14]
+    # Others may stand behind the place, in front of those that were to come, too.
+    (tmp_path / "part-1b.parquet").write_bytes(paths[0].read_bytes())
+    assert values(resume(od.ParquetSource(str(tmp_path / "*")), value)) == [6, 7, 8, 0, 1, 2, 13, 14]
+    # A place of an older release says nothing of what was to come.
+    older = {name: item for name, item in value["source"].items() if name not in ("to_come", "next")}
+    assert values(resume(od.ParquetSource(paths[:2]), value | {"source": older})) == [6, 7, 8]
 
 
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
