@@ -42,7 +42,7 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
 def epochs(chosen: argparse.Namespace) -> int:
     """Show the newest epochs, oldest first; returns the exit status."""
     from ordstream.spark.streaming.epoch_log import EpochLog
-    from ordstream.spark.streaming.rewind import missing_state
+    from ordstream.spark.streaming.whole_epochs import missing
 
     if chosen.last < 1:
         raise ValueError(f"--last must be 1 or more, not {chosen.last}")
@@ -77,7 +77,7 @@ def epochs(chosen: argparse.Namespace) -> int:
                 one.state_rows,
                 one.state_bytes,
                 one.nodes,
-                "yes" if missing_state(log, one) is None else None,
+                "yes" if missing(log.folder, one) is None else None,
             ]
         )
     print(table(headers, rows, right=True))

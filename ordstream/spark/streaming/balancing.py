@@ -36,6 +36,7 @@ from ordstream.spark.streaming.epoch_functions import Begin
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
 from ordstream.spark.streaming.key_costs import NO_GROUP
 from ordstream.spark.streaming.moving import Moves, same_ring
+from ordstream.spark.streaming.whole_epochs import way_back
 
 #: What of a manifest's `balance` is not a figure.
 _HELD = ("operator", "controller", "known")
@@ -201,8 +202,8 @@ def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int], dict[int
         evidence = Evidence.from_bytes(bytes.fromhex(values["evidence"]))
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: what is known of the keys behind epoch {number} can't be read: {error}. The state of "
-            f"the epoch before may be whole: od.spark.rewind({begin.folder!r}, to={number - 1})"
+            f"{path}: what is known of the keys behind epoch {number} can't be read: {error}. "
+            + way_back(begin.folder, number, path)
         ) from error
     words, groups, times = (arrays[name].tolist() for name in ("words", "groups", "times"))
     return (

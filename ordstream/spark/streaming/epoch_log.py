@@ -24,12 +24,11 @@ from ordstream.ground.nested_cast import nullable_columns
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.spark.streaming.epoch_manifest import FOLDERS, STATE, WAITING, EpochManifest
+from ordstream.spark.streaming.whole_epochs import COMMITS, KEPT, manifest_path, way_back
 
 QUERY = "QUERY.json"
-COMMITS, SPARK = "commits", "spark"
+SPARK = "spark"
 VERSION = 1
-#: Epochs whose state stays: the last one, and the one to go back to.
-KEPT = 2
 
 _MANIFEST = re.compile(r"(\d{12})\.json")
 _UNDER_WAY = re.compile(r"\.(\d{12})-.*\.tmp")
@@ -193,7 +192,7 @@ class EpochLog:
 
     def path(self, number: int) -> Path:
         """The manifest's."""
-        return self._commits / f"{number:012d}.json"
+        return manifest_path(self.folder, number)
 
     def last(self) -> EpochManifest | None:
         """The newest committed epoch; None: none is."""
@@ -242,8 +241,8 @@ class EpochLog:
     def damaged(self, path: Path, place: str, seen: str, number: int) -> CheckpointError:
         """The error for a file of an epoch."""
         return CheckpointError(
-            f"{path}: {place}: damaged: {seen}. Epoch {number} can't be used; the one before it can: "
-            f"od.spark.rewind({str(self.folder)!r}, to={number - 1})"
+            f"{path}: {place}: damaged: {seen}. Epoch {number} can't be used. "
+            + way_back(self.folder, number, path)
         )
 
     # ------------------------------------------------------------------------------------------ writing

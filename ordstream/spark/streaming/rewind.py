@@ -13,18 +13,12 @@ from pathlib import Path
 from ordstream.errors import CheckpointError, PlanError, shown
 from ordstream.snapshots.files import Files
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
-from ordstream.spark.streaming.epoch_manifest import STATE, EpochManifest
-
-
-def missing_state(log: EpochLog, manifest: EpochManifest) -> Path | None:
-    """A file of an epoch's state that is gone; None: the stream can go back to it."""
-    paths = (log.folder / folder / name for folder, name in manifest.names() if folder == STATE)
-    return next((path for path in paths if not path.exists()), None)
+from ordstream.spark.streaming.whole_epochs import missing
 
 
 def _is_whole(log: EpochLog, number: int) -> bool:
     try:
-        return missing_state(log, log.read(number)) is None
+        return missing(log.folder, log.read(number)) is None
     except CheckpointError:  # its manifest is damaged
         return False
 
@@ -69,11 +63,11 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
             else f"rewind(to={shown(to)}): nothing is committed"
         )
     if target >= 0:
-        gone = missing_state(log, log.read(target))
+        gone = missing(log.folder, log.read(target))
         if gone is not None:
             able = [one for one in numbers if one > target and _is_whole(log, one)]
             raise CheckpointError(
-                f"{gone}: the state behind epoch {target} is gone; the last two epochs that ran keep it. "
+                f"{gone[0]}: {gone[1]}; the last two epochs that ran keep what they need. "
                 f"The stream can go back to {able[0] if able else 'none'} (its last one is {newest}), or to "
                 "the start (to=-1)"
             )

@@ -19,6 +19,7 @@ from ordstream.snapshots.snapshot import Kind, StateRows
 from ordstream.snapshots.state_file import FileRows, open_state
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
 from ordstream.spark.streaming.group_ranges import GroupRanges
+from ordstream.spark.streaming.whole_epochs import way_back
 
 
 class Counted(Protocol):
@@ -164,8 +165,8 @@ def stored(
 
     def tell(path: Path, place: str, seen: str) -> CheckpointError:
         return CheckpointError(
-            f"{path}: {place}: damaged: {seen}. The state behind epoch {number} can't be used; the one "
-            f"before it may be: od.spark.rewind({folder!r}, to={number - 1})"
+            f"{path}: {place}: damaged: {seen}. The state behind epoch {number} can't be used. "
+            + way_back(folder, number, path)
         )
 
     found: dict[str, StateRows] = {}

@@ -1,6 +1,7 @@
 """The chain of commits of a stream, without Spark."""
 
 import errno
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
 from ordstream.spark.streaming.rewind import rewind
 from ordstream.spark.streaming.sinks.same_columns import columns_of, difference
+from ordstream.spark.streaming.whole_epochs import way_back
 
 OUTPUT = pa.schema([("n", pa.int64())])
 
@@ -292,3 +294,59 @@ def test_the_command_line_lists_epochs_and_goes_back(tmp_path, capsys):
 def newest_of_spark(log, kind):
     """The newest entry of Spark's."""
     return max(int(path.name) for path in (log.folder / "spark" / kind).iterdir())
+
+
+def spoil(path):
+    data = bytearray(path.read_bytes())
+    data[20 % len(data)] ^= 1
+    path.write_bytes(data)
+
+
+def advised(error):
+    """What the error says to call, called."""
+    text = str(error.value)
+    (call,) = re.findall(r"od\.spark\.rewind\('.*', to=-?\d+\)", text)
+    return eval(call, {"od": SimpleNamespace(spark=SimpleNamespace(rewind=rewind))})
+
+
+def test_a_damaged_epoch_names_the_newest_that_can_be_used(tmp_path):
+    log = filled(tmp_path / "c", 5)
+    spoil(log.path(4))
+    with pytest.raises(CheckpointError, match=r"Epoch 4 can't be used\. The newest .* is epoch 3") as error:
+        log.last()
+    assert advised(error) == log.last().number == 3
+    # The state of epoch 2 went when epoch 4 was committed, and that of 0 and 1 before.
+    spoil(log.path(3))
+    with pytest.raises(CheckpointError, match=r"Epoch 3 can't be used\. No epoch before it can") as error:
+        log.last()
+    assert advised(error) == -1
+    assert log.last() is None
+
+
+def test_an_epoch_that_names_the_damaged_file_too_is_not_advised(tmp_path):
+    """A node without rows keeps its file."""
+    log = begun(tmp_path / "c")
+    log.publish(manifest(log, 0))
+    log.publish(manifest(log, 1))
+    log.publish(replace(manifest(log, 2), states=log.last().states))
+    (part,) = log.last().states["count"]
+    path = log.folder / "state" / part["file"]
+    assert "is epoch 0: od.spark.rewind(" in way_back(log.folder, 2, path)
+    assert "is epoch 1: od.spark.rewind(" in way_back(log.folder, 2, log.path(2))
+    (log.folder / "state" / f"{0:012d}-0-0-a.arrows").write_bytes(b"longer")  # another length
+    assert "No epoch before it can be used" in way_back(log.folder, 2, path)
+
+
+def test_an_epoch_whose_waiting_rows_are_gone_is_not_gone_back_to(tmp_path, capsys):
+    """A pipeline without states has nothing else that goes."""
+    log = begun(tmp_path / "c")
+    for number in range(4):
+        waiting = {"file": f"{number:012d}-0-a.arrows", "bytes": 1, "rows": 1, "crc32": "0"}
+        (log.folder / "waiting" / waiting["file"]).write_bytes(b"w")
+        log.publish(replace(manifest(log, number), states={}, waiting=[waiting]))
+        log.collect(number)
+    with pytest.raises(CheckpointError, match=r"that wait behind epoch 1 are gone; .* can go back to 2 "):
+        rewind(log.folder, to=1)
+    assert main(["epochs", str(log.folder)]) == 0
+    assert [line.split()[-1] == "yes" for line in capsys.readouterr().out.splitlines()[-4:]] == [0, 0, 1, 1]
+    assert rewind(log.folder) == 2
