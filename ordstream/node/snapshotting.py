@@ -24,9 +24,10 @@ from ordstream.ground.ordertags import OrderTag
 from ordstream.node.report import SnapshotFigures
 from ordstream.node.settings import Settings
 from ordstream.node.worker_threads import start
+from ordstream.plan.clock import clock_said
 from ordstream.plan.plan import Plan
 from ordstream.snapshots.checkpoint import Checkpoint
-from ordstream.snapshots.fit import check_can_snapshot, fit
+from ordstream.snapshots.fit import check_can_snapshot, check_clock, fit
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
 #: Where a run begins that goes on from nothing.
@@ -215,6 +216,8 @@ class Snapshotting:
             self._checkpoint = Checkpoint(checkpoint)
         self.begin = where_to_begin(settings, self._checkpoint)
         self.states = fit(plan, self.begin)
+        self.clock = "" if settings.given_marks else clock_said(plan, settings.punctuate)
+        check_clock(self.clock, self.begin)
         self._operators: dict[str, tuple[int, Any]] = {}
         self._schemas: dict[int, Any] = {}  # of the rows of state, by index in the core
         self.last: Snapshot | None = None
@@ -362,6 +365,7 @@ class Snapshotting:
             models,
             last_output if last_output.index >= 0 else self.begin.last_output,
             routes or {},
+            "" if latest is None else self.clock,
         )
         with self._lock:
             self.last = snapshot

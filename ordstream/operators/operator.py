@@ -379,8 +379,7 @@ class Operator:
                     [
                         f"operator {self.name!r} can't go on from the stored state, which is another's:",
                         *differences,
-                        "Run the pipeline that stored it, or give the operator another name: it then begins "
-                        "with an empty state",
+                        "Run the pipeline that stored it, or begin anew with another folder",
                     ]
                 )
             )

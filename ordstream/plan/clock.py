@@ -72,6 +72,22 @@ def _wanted(plan: Plan, yielding: bool) -> list[tuple[int | ComputedClock, int]]
     return [(clock, period) for clock, period in found if not isinstance(clock, ReorderedClock)]
 
 
+def clock_said(plan: Plan, punctuate: Every | None) -> str:
+    """The column that moves the clock, with its type, as a snapshot says it; "": there is none.
+
+    Raises
+    ------
+    PlanError, SchemaError
+        As `clock_of`.
+    """
+    found = clock_of(plan, punctuate)
+    if found is None:
+        return ""
+    clock, _ = found
+    field = clock.field if isinstance(clock, ComputedClock) else plan.source.field(clock)
+    return f"{field.name!r} ({field.type})"
+
+
 def clock_columns(clock: tuple[int | ComputedClock, int] | None) -> tuple[int, ...]:
     """The columns of the source that a clock is made of."""
     if clock is None:

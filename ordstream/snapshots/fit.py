@@ -76,6 +76,29 @@ def fit(plan: Plan, snapshot: Snapshot) -> dict[str, tuple[StateRows, Adapt]]:
     return fitting
 
 
+def check_clock(clock: str, snapshot: Snapshot) -> None:
+    """See that the clock goes on from its own time.
+
+    Parameters
+    ----------
+    clock : str
+        Of the run (`ordstream.plan.clock.clock_said`).
+    snapshot : Snapshot
+
+    Raises
+    ------
+    CheckpointError
+        The snapshot has the time of another column.
+    """
+    if snapshot.latest_time is not None and snapshot.clock and clock and clock != snapshot.clock:
+        raise CheckpointError(
+            f"the snapshot behind serial {snapshot.serial} does not fit this run: its clock is the column "
+            f"{snapshot.clock}, and the run's is {clock}. Times of one mean nothing to the other: let the "
+            "clock have the column that it had (punctuate=, or the time of windows), or begin anew with "
+            "another folder"
+        )
+
+
 def _adapting(operator: Operator, rows: StateRows) -> Adapt:
     """What makes the operator's rows of stored ones. A node without rows keeps its file, so files of one
     state may be of several runs: each batch is told by its columns.

@@ -106,6 +106,9 @@ class Snapshot:
     latest_time : int or None
         Of the column of `punctuate=`: the largest value so far, in the column's storage units. None: none,
         or no punctuations.
+    clock : str
+        What that is of: the column of the clock, with its type. "": there was none, or an older release did
+        not write it down.
     position : Any
         What the source's `position()` said there: a JSON value. None: it has none.
     states : mapping of str to StateRows
@@ -129,6 +132,7 @@ class Snapshot:
     models: Mapping[str, bytes] = field(default_factory=dict)
     last_output: OrderTag = field(default_factory=lambda: OrderTag(0))
     routes: Mapping[str, bytes] = field(default_factory=dict)
+    clock: str = ""
 
     def check_position(self) -> None:
         """CheckpointError where it does not say where a source stood that is to go there."""

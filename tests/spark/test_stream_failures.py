@@ -274,3 +274,15 @@ def test_an_error_with_a_lone_surrogate_reaches_the_driver(spark, start):
 
     threading.Thread(target=run, daemon=True).start()
     assert done.wait(SECONDS), "the task hangs"
+
+
+def test_a_clock_of_another_column_is_refused_at_the_next_start(start, tmp_path):
+    """Its times would be behind those of the one before: "runs backwards", of rows that ascend."""
+    start(punctuate=od.every("ts", 1)).awaitTermination(SECONDS)
+    for _ in range(2):  # it leaves the checkpoint as it was
+        with pytest.raises(CheckpointError, match=r"its clock is the column 'ts' \(int64\), and .*'user'"):
+            start(punctuate=od.every("user", 1))
+    query = start(punctuate=od.every("ts", 1))
+    query.awaitTermination(SECONDS)
+    od.spark.finish(tmp_path / "cp")
+    assert od.spark.read_output(tmp_path / "cp").count() == 4

@@ -28,7 +28,7 @@ from ordstream.ground.nested_cast import nullable_columns
 from ordstream.ground.ordertags import TAG, TAG_NAMES, OrderTag
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.pipeline.runs import whole_graph
-from ordstream.plan.clock import clock_of
+from ordstream.plan.clock import clock_of, clock_said
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
@@ -324,6 +324,9 @@ class EpochRunner:
             )
         return results
 
+    def _clock_said(self) -> str:
+        return clock_said(self.pipeline.plan, self.options.get("punctuate"))
+
     def _clock(self, begin: Begin) -> EpochClock | None:
         if not self.clocked:
             return None
@@ -419,7 +422,7 @@ class EpochRunner:
             emitted_through=(through[0], through[1]),
             latest_time=latest,
             input=head["input"],
-            ingress=head["ingress"],
+            ingress={**head["ingress"], **({} if latest is None else {"clock": self._clock_said()})},
             late=head["late"],
             nodes=self.nodes,
             maps={

@@ -21,12 +21,13 @@ from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import names_beside
 from ordstream.node.settings import OF_STATE, check_known, make_settings
 from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan.clock import clock_said
 from ordstream.plan.columns import compared_source_columns
 from ordstream.plan.lanes import check_line, check_one_source, laid_out
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, set_aside, sheds
 from ordstream.reference.run_serial import refuse_suspend
-from ordstream.snapshots.fit import check_can_snapshot, fit
+from ordstream.snapshots.fit import check_can_snapshot, check_clock, fit
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.spark.columns import (
     Carried,
@@ -179,7 +180,7 @@ def stream(
     _check_order(df, order)
     zone = str(df.sparkSession.conf.get("spark.sql.session.timeZone"))
     log = _opened(pipeline, checkpoint, order, zone)
-    last = _check_last(log, pipeline)
+    last = _check_last(log, pipeline, options)
     prepared, keys, carried = _prepared(df, pipeline, order, options)
     if carried.zoned and log.time_zone not in (None, zone):
         raise CheckpointError(
@@ -209,7 +210,7 @@ def stream(
     )
     sinks, keywords = _sinks(sink), _trigger(trigger)
     if _replaced(log.folder, df.sparkSession):
-        last = _check_last(log, pipeline)
+        last = _check_last(log, pipeline, options)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
     delivery.open(last)
     try:
@@ -283,7 +284,7 @@ def finish(
     last = log.last()
     sealed = last is not None and last.finished
     if not sealed:
-        last = _check_last(log, pipeline)
+        last = _check_last(log, pipeline, given["options"])
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), _sinks(sink))
     try:
         delivery.open(last)
@@ -422,8 +423,8 @@ def _opened(
     return EpochLog.begun(checkpoint, order, output_schema(pipeline), time_zone=zone)
 
 
-def _check_last(log: EpochLog, pipeline: Pipeline) -> EpochManifest | None:
-    """The last committed epoch, whose states fit the pipeline."""
+def _check_last(log: EpochLog, pipeline: Pipeline, options: Mapping[str, Any]) -> EpochManifest | None:
+    """The last committed epoch, whose states and clock fit the pipeline."""
     last = log.last()
     if last is None:
         return None
@@ -433,10 +434,10 @@ def _check_last(log: EpochLog, pipeline: Pipeline) -> EpochManifest | None:
             "(od.spark.read_output), or begin another one with another checkpoint"
         )
     states = stored(str(log.folder), last.number, last.states)
-    fit(
-        laid_out(pipeline.plan),
-        Snapshot(last.serials[1], OrderTag(*last.emitted_through), None, None, states),
-    )
+    through, clock = OrderTag(*last.emitted_through), last.ingress.get("clock", "")
+    behind = Snapshot(last.serials[1], through, last.latest_time, None, states, clock=clock)
+    fit(laid_out(pipeline.plan), behind)
+    check_clock(clock_said(pipeline.plan, options.get("punctuate")), behind)
     return last
 
 

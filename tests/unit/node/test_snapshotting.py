@@ -7,6 +7,7 @@ import queue
 import shutil
 import threading
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -318,3 +319,38 @@ def test_what_a_shed_operator_learnt_goes_along():
         list(third)
     tuples = [ExecutionTimes.from_bytes(one.snapshot.models["shed"]).tuples for one in (stream, third)]
     assert tuples[1] == tuples[0] + third.shed.models["shed"].tuples > tuples[0]
+
+
+# ----------------------------------------------------------------------------------------------- the clock
+
+TIMES = pa.table({"k": [1, 1, 2, 1, 2], "a": [1000, 1005, 1020, 1030, 1050], "b": [1, 5, 20, 30, 50]})
+
+
+@pytest.mark.parametrize("processes", [None, 2])
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+def test_a_clock_goes_on_by_its_own_column_only(tmp_path, processes, first, second):
+    """Another one would run backwards, or leap, and neither tells what is wrong."""
+    pipeline = od.Pipeline(TIMES.schema).key_by("k").count("n")
+    more = {"checkpoint": tmp_path / "c"} | ({} if processes is None else {"processes": processes})
+    begun = pipeline.run(TIMES.slice(0, 3), end="suspend", punctuate=od.every(first, 10), **more)
+    assert begun.snapshot.clock == f"'{first}' (int64)"
+    with pytest.raises(od.CheckpointError, match=rf"clock is the column '{first}' \(int64\), .* '{second}'"):
+        pipeline.run(TIMES, punctuate=od.every(second, 10), **more)
+    twice = od.Pipeline(TIMES.schema).with_columns(twice=od.col(first) * 2).key_by("k")
+    united = od.union(
+        twice.count("n", operator="count_1").select("k", "n"),
+        twice.window(od.tumbling(10), time="twice").aggregate(n=od.count()).select("k", "n"),
+    )
+    with pytest.raises(od.CheckpointError, match=rf"clock is the column '{first}' .* is 'twice' \(int64\)"):
+        united.run(TIMES, **more)
+    rest = pipeline.run(TIMES, punctuate=od.every(first, 20), **more)
+    expected = run_serial(pipeline, TIMES, punctuate=od.every(first, 20))
+    assert rows_of([begun.table, rest.table]) == expected.rows
+
+
+def test_a_snapshot_of_an_older_release_has_a_clock_of_no_name(tmp_path):
+    pipeline = od.Pipeline(TIMES.schema).key_by("k").count("n")
+    begun = pipeline.run(TIMES.slice(0, 3), snapshots=True, end="suspend", punctuate=od.every("a", 10))
+    older = replace(begun.snapshot, clock="")
+    rest = pipeline.run(TIMES.slice(3), restore=older, punctuate=od.every("a", 10))
+    assert rows_of([rest.table]) == run_serial(pipeline, TIMES).rows[3:]

@@ -29,7 +29,8 @@ def refusal(stored, now):
     with pytest.raises(od.CheckpointError) as raised:
         adapted(stored, now)
     assert f"operator {now.name!r}" in str(raised.value)
-    assert "give the operator another name" in str(raised.value)
+    assert str(raised.value).endswith("or begin anew with another folder")
+    assert "another name" not in str(raised.value)
     return str(raised.value)
 
 
