@@ -86,7 +86,15 @@ class OperatorError(OrdstreamError, RuntimeError):
 
 
 class SourceError(OrdstreamError, RuntimeError):
-    """The source raised, ended badly, or sent a batch that does not match the source schema."""
+    """The source raised, ended badly, or sent a batch that does not match the source schema.
+
+    Attributes
+    ----------
+    serial : int
+        Of the tuple that is wrong, from 1; 0: no single one is.
+    """
+
+    serial: int = 0
 
 
 class SinkError(OrdstreamError, RuntimeError):

@@ -30,6 +30,7 @@ from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FAILED, FIGURES, SHIFT, STATE
 from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.ordertags import OrderTag
+from ordstream.node.merge_log import log_of, of_source
 from ordstream.node.report import Report
 from ordstream.node.result import Result
 from ordstream.node.source import is_live
@@ -302,7 +303,8 @@ class ProcessStream(Reader):
     def _at_end(self, driver: Driver) -> pa.RecordBatch | None:
         if self._held:
             return self._all_held()
-        self._failure = driver.failure()
+        begun = 0 if self._marking is None else self._marking.begin.serial
+        self._failure = of_source(driver.failure(), log_of(self._data), begun)
         if self._marking is not None:
             self._marking.publish()
             self._marking.snapshots.end()

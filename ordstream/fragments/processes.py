@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ordstream.errors import NodeLost, PlanError, told
+from ordstream.errors import NodeLost, OrdstreamError, PlanError, told
 from ordstream.fragments import fragmenting
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import OPTIONS
@@ -41,6 +41,8 @@ from ordstream.plan.clock import clock_of
 from ordstream.udf import pickling as by_value
 
 GUARD_ADVICE = 'Its error is on stderr; a script must guard what it starts by: if __name__ == "__main__":'
+#: How a process ends whose script would start processes as it is imported.
+UNGUARDED = 78
 MEMORY_ADVICE = "If it was killed for memory, use fewer processes"
 # How long a process may take to end, or to leave a run, when it was told to.
 JOIN_S = 2.0
@@ -104,6 +106,9 @@ class Processes:
     """
 
     def __init__(self, n: int) -> None:
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            # A process of a run imports the script that began the run, which says what to do.
+            raise SystemExit(UNGUARDED)
         if multiprocessing.current_process().daemon:
             raise PlanError(
                 f"processes={n} can't run in a worker of multiprocessing.Pool, or another daemonic process: "
@@ -209,11 +214,18 @@ class Processes:
         if self._gone:
             raise self.lost(min(self._gone))
 
-    def lost(self, k: int) -> NodeLost:
+    def lost(self, k: int) -> OrdstreamError:
         """The error that names a process and how it ended."""
         process = self._processes[k]
         process.join(JOIN_S)
         code = process.exitcode
+        if code == UNGUARDED:
+            script = getattr(sys.modules["__main__"], "__file__", None) or "the script"
+            return PlanError(
+                f"processes={len(self._processes)}: each process imports {script}, which would start "
+                "processes again: put what the script runs, its imports and functions apart, behind "
+                'if __name__ == "__main__":'
+            )
         how = (
             f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit code {code}"
         )

@@ -282,6 +282,7 @@ class SourceClock:
             text = runs_backwards(self._times.field, int(times[at]), int(before[at]), self._needed_by)
             row = int(places[at])
             failed = row, SourceError(f"tuple {first + row} of the source: {text}")
+            failed[1].serial = first + row
             times, before = times[:at], before[:at]
         now = times // self._period
         shown = np.flatnonzero(now != before // self._period)

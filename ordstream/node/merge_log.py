@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ordstream.errors import PlanError
+from ordstream.errors import OperatorError, PlanError, SourceError
 
 SCHEMA = pa.schema([("source", pa.string()), ("rows", pa.int64())])
 # A run of rows takes 8 bytes: number of the source, rows. Longer ones are written as several.
@@ -28,10 +28,17 @@ class MergeLog:
     ----------
     names : sequence of str
         Of the sources.
+
+    Attributes
+    ----------
+    passed : set of str
+        Sources that rows of others have passed, since they said nothing for as long as `idle`.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(names)
+        self.passed: set[str] = set()
+        self._taken = 0  # rows that were taken
         self._whole: list[npt.NDArray[Any]] = []
         self._parts: list[npt.NDArray[Any]] = []
         self._lock = threading.Lock()
@@ -68,12 +75,54 @@ class MergeLog:
         with self._lock:
             found = [*self._whole, *self._parts]
             self._whole, self._parts = [], []
+            self._taken += sum(int(part["rows"].sum(dtype=np.int64)) for part in found)
         return self._as_table(found)
+
+    def source_of(self, row: int) -> str | None:
+        """The source of a row of the merge, from 1; None: the log was taken, or does not go so far."""
+        with self._lock:
+            left = row - self._taken
+            for part in [*self._whole, *self._parts] if left > 0 else []:
+                ends = np.cumsum(part["rows"], dtype=np.int64)
+                if len(ends) and left <= ends[-1]:
+                    return self._names[int(part["source"][np.searchsorted(ends, left)])]
+                left -= int(ends[-1]) if len(ends) else 0
+        return None
 
     def _as_table(self, found: list[npt.NDArray[Any]]) -> pa.Table:
         entries = np.concatenate([*found, np.empty(0, ENTRY)])
         names = pa.array(self._names, pa.string()).take(pa.array(entries["source"]))
         return pa.Table.from_arrays([names, pa.array(entries["rows"].astype(np.int64))], schema=SCHEMA)
+
+
+def log_of(data: Any) -> MergeLog | None:
+    """Of a merge of several sources, which are the data of a run; None: they are one, or it keeps none."""
+    log = getattr(data, "log", None)
+    return log if isinstance(log, MergeLog) else None
+
+
+def of_source(failure: BaseException | None, log: MergeLog | None, begun: int) -> BaseException | None:
+    """The failure of a run, which says of a tuple which one of several sources it is of.
+
+    Parameters
+    ----------
+    failure : exception or None
+    log : MergeLog or None
+        Of the run.
+    begun : int
+        Tuples before the first one of the log.
+    """
+    if log is None or not isinstance(failure, OperatorError | SourceError) or not failure.serial:
+        return failure
+    if isinstance(failure, OperatorError) and failure.row is None:  # at the end: no tuple has failed
+        return failure
+    name = log.source_of(failure.serial - begun)
+    if name is not None:
+        line = f"source: {name!r}"
+        if name in log.passed and "runs backwards" in str(failure):
+            line += ", which idle= did not wait for, so that rows of others came before: give a longer idle="
+        failure.args = (f"{failure}\n  {line}", *failure.args[1:])
+    return failure
 
 
 def choices(log: Any, names: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -250,6 +250,8 @@ class MergedSources:
                 first.read()
             else:
                 first.silent = True
+                if self.log is not None:
+                    self.log.passed.add(first.name)
             return True
         silent = [one.reading for one in self._sources if one.silent and one.reading is not None]
         with self._came:

@@ -34,7 +34,7 @@ from ordstream.node import source
 from ordstream.node.core_operators import core_operators
 from ordstream.node.core_options import core_options, passing_unread
 from ordstream.node.feeder import Feeder
-from ordstream.node.merge_log import MergeLog
+from ordstream.node.merge_log import MergeLog, log_of, of_source
 from ordstream.node.merging import MergedSources
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
@@ -108,6 +108,7 @@ class Stream(Unmoved, Reader):
 
     _fitted = False  # the source gives batches as the core takes them
     merge_log: MergeLog | None = None  # of several sources: what was chosen
+    _positions: Positions | None = None
 
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
         self._settings = settings
@@ -157,7 +158,7 @@ class Stream(Unmoved, Reader):
             self._snapshots.install(self._core, self._made.stateful)
         without_nulls = self._without_nulls()
         most = source.most_bytes(self._max_bytes)
-        self._positions: Positions | None = None
+        self.merge_log = log_of(data)
         if self._snapshots is not None and (settings.checkpoint is not None or hasattr(data, "seek")):
             begin.check_position()
             data = self._positions = Positions(data, begin.serial, begin.position)
@@ -400,23 +401,21 @@ class Stream(Unmoved, Reader):
         now = time.monotonic()
         if now - self._told >= 0.1:
             self._told = now
-            _, issued, emitted, _ = self._core.progress()
-            self._settings.progress(issued, emitted)
+            self._settings.progress(*self._core.progress()[1:3])
 
     def _finish(self) -> None:
         """All output was taken: remember why the run ended."""
         self._all_taken = not self._core.stopped
-        names = [one.name for one in self._made.chain]
-        source, told = self._source_schema, self._settings.punctuate
-        self._failure = failure(
-            self._core, self._feeder.error, names, self._plan, source, self._complete, told
-        )
+        names, source = [one.name for one in self._made.chain], self._source_schema
+        told = self._settings.punctuate
+        found = failure(self._core, self._feeder.error, names, self._plan, source, self._complete, told)
+        begun = 0 if self._snapshots is None else self._snapshots.begin.serial
+        self._failure = of_source(found, self.merge_log, begun)
         if self._snapshots is not None:
             self._snapshots.end()
             self._failure = self._failure or self._snapshots.error
         if self._failure is None and self._settings.progress is not None:
-            _, issued, emitted, _ = self._core.progress()
-            self._settings.progress(issued, emitted)
+            self._settings.progress(*self._core.progress()[1:3])
 
     def _complete(self, row: dict[str, Any], position: int, serial: int) -> dict[str, Any]:
         """The failing row of an operator with the columns that no operator reads."""

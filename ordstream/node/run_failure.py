@@ -79,6 +79,7 @@ def failure(
     if index < 0 and code == EARLIER:
         text = backwards(message, with_clock_column(plan, source), clock_needed_by(plan, punctuate))
         error = SourceError(f"tuple {serial} of the source: {text}")
+        error.serial = serial
     elif index < 0:
         if isinstance(cause, OrdstreamError) or not isinstance(cause, Exception):
             return raised
