@@ -49,6 +49,7 @@ import pyarrow.types as pat
 
 from ordstream.expressions import lists
 from ordstream.expressions.fields import field_value, part_of
+from ordstream.ground.numbers import BEYOND_INT64
 from ordstream.ground.types import (
     INT64_MAX,
     INT64_MIN,
@@ -175,7 +176,10 @@ def evaluate_row(program: BoundExpr, row: Sequence[Any]) -> Any:
 
 def _load_u64(value: int) -> int:
     if value > INT64_MAX:
-        raise OverflowError(f"{value} does not fit into int64")
+        raise OverflowError(
+            f"{value} does not fit into int64, in which expressions compute; {BEYOND_INT64}, or compute "
+            "with it in map"
+        )
     return value
 
 

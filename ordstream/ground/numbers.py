@@ -13,6 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+#: What to do with a uint64 that is no int64: a cast inside of a pipeline takes int64.
+BEYOND_INT64 = (
+    "cast the column in front of the pipeline, to pa.decimal128(20, 0), or to pa.float64(), which rounds "
+    "(pyarrow: column.cast; in Spark it is a decimal(20,0))"
+)
 _TYPES = {np.dtype(kind.to_pandas_dtype()): kind for kind in (pa.int64(), pa.int32(), pa.uint64())}
 
 

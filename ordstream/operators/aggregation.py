@@ -20,6 +20,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr, maximum, minimum
 from ordstream.expressions.expr import Alias, Column, Expr
 from ordstream.expressions.lowering import within_measure
+from ordstream.ground.numbers import BEYOND_INT64
 from ordstream.ground.types import (
     COUNTED_DIGITS,
     INT64_MAX,
@@ -440,6 +441,8 @@ def overflow_of_sums(
     fits = {f"a decimal of {a.digits} digits" if a.digits else "int64" for a in exact}
     coarser = "; cast the column to a coarser unit in front, or sum fewer rows"
     other = "; cast the column to pa.float64() in front, or sum fewer rows"
+    if any(map(pat.is_uint64, exact.values())):  # a cast in the pipeline takes what fits into int64 only
+        other = f"; {BEYOND_INT64}"
     return text + " or ".join(sorted(fits)) + (coarser if any(map(is_temporal, exact.values())) else other)
 
 
@@ -572,5 +575,7 @@ def checked_sum(a: Any, b: Any, digits: int = 0) -> Any:
         if abs(total) >= 10**digits:
             raise OverflowError(f"overflow in a sum of decimals: it has over {digits} digits")
     elif isinstance(total, int) and not INT64_MIN <= total <= INT64_MAX:
+        if b > INT64_MAX:  # a uint64
+            raise OverflowError(f"{b} does not fit into int64, which sums are; {BEYOND_INT64}")
         raise OverflowError(f"int64 overflow in sum: {a} + {b}")
     return total

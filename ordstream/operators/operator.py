@@ -409,6 +409,10 @@ class Operator:
         """`columns_passed` as to one of its inputs."""
         return self.columns_passed()
 
+    def columns_absent_from(self, place: int) -> set[int]:
+        """Output columns that are null in each row that one of its inputs makes."""
+        return set()
+
     def key_passed(self) -> dict[int, int]:
         """`columns_passed` of an operator whose output begins with its key."""
         return dict(enumerate(self.key))

@@ -11,6 +11,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import maximum, minimum
+from ordstream.ground.numbers import BEYOND_INT64
 from ordstream.ground.packed_types import kept_list
 from ordstream.ground.types import INT64_MAX, column_index, is_wide, with_fewer_digits
 from ordstream.operators.aggregation import (
@@ -310,7 +311,7 @@ class RollingReference(Keyed):
         after.total = before.total
         for j, value in enumerate(values):
             if self.exact[j] and self.functions[j] != "count" and value is not None and value > INT64_MAX:
-                raise OverflowError(f"{value} does not fit into int64")
+                raise OverflowError(f"{value} does not fit into int64; {BEYOND_INT64}")
         while after.unseen and after.unseen[0][0] < time:
             after.push(*after.unseen.pop(0))
         ends_at_the_row = operator.time is None or window.closed in ("right", "both")

@@ -112,6 +112,9 @@ class Union(Operator):
     def columns_passed_from(self, place: int) -> dict[int, int]:
         return {out: column for out, column in enumerate(self.columns[place]) if isinstance(column, int)}
 
+    def columns_absent_from(self, place: int) -> set[int]:
+        return {out for out, column in enumerate(self.columns[place]) if column is None}
+
     def columns_passed(self) -> dict[int, int]:
         """Where all inputs agree."""
         ways = [self.columns_passed_from(place) for place in range(self.places)]

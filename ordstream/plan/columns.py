@@ -63,6 +63,18 @@ def passed_source_columns(plan: Plan) -> dict[int, int]:
     return _origins(plan)[len(plan.operators) - 1]  # without operators: SOURCE
 
 
+def told_source_columns(plan: Plan) -> dict[int, int]:
+    """As `passed_source_columns`, and columns that some ways of a union lack: their rows have null."""
+    return _origins(plan, absent=True)[len(plan.operators) - 1]
+
+
+def source_columns_by_way(plan: Plan) -> list[dict[int, int]]:
+    """Of each input of the last operator, as `passed_source_columns`."""
+    last, origins = len(plan.operators) - 1, _origins(plan, absent=True)
+    ways = sorted(plan.inputs(last), key=lambda edge: edge.place)
+    return [_way(plan.operators[last], edge.place, origins[edge.producer]) for edge in ways]
+
+
 def unread_source_columns(plan: Plan) -> dict[int, int]:
     """Output columns that pass unread, and the source's that they are: no operator looks at their values,
     copies them, or makes other rows. {} where one is not known to leave them where they are.
@@ -98,10 +110,15 @@ def compared_source_columns(plan: Plan) -> frozenset[int]:
     return frozenset(compared)
 
 
-def _origins(plan: Plan) -> dict[int, dict[int, int]]:
-    """For the source and each operator: which of its output columns are which column of the source."""
+def _origins(plan: Plan, absent: bool = False) -> dict[int, dict[int, int]]:
+    """For the source and each operator: which of its output columns are which column of the source.
+    `absent`: one may be null on some ways.
+    """
     origins = {SOURCE: {index: index for index in range(len(plan.source))}}
     for position, operator in enumerate(plan.operators):
+        if absent and len(plan.inputs(position)) > 1:
+            origins[position] = _of_some_ways(plan, position, origins)
+            continue
         from_all = [origins[producer] for producer in plan.producers(position)]
         origins[position] = {
             out: from_all[0][column]
@@ -109,3 +126,22 @@ def _origins(plan: Plan) -> dict[int, dict[int, int]]:
             if column in from_all[0] and all(one.get(column) == from_all[0][column] for one in from_all)
         }
     return origins
+
+
+def _of_some_ways(plan: Plan, position: int, origins: dict[int, dict[int, int]]) -> dict[int, int]:
+    """What every way has that does not lack it."""
+    operator, edges = plan.operators[position], plan.inputs(position)
+    ways = [(edge.place, _way(operator, edge.place, origins[edge.producer])) for edge in edges]
+    own: dict[int, int] = {}
+    for out in range(len(operator.output)):
+        found = {way.get(out) for place, way in ways if out not in operator.columns_absent_from(place)}
+        (column,) = found if len(found) == 1 else (None,)
+        if column is not None:
+            own[out] = column
+    return own
+
+
+def _way(operator: Operator, place: int, taken: dict[int, int]) -> dict[int, int]:
+    """Which output columns are which column of the source, in rows that one input makes."""
+    passed = operator.columns_passed_from(place)
+    return {out: taken[column] for out, column in passed.items() if column in taken}

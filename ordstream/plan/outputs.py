@@ -63,7 +63,9 @@ def with_outputs(plans: Mapping[str, Plan]) -> tuple[Plan, tuple[Output, ...]]:
 def widened(streams: Sequence[tuple[str, pa.Schema]]) -> tuple[tuple[Output, ...], pa.Schema]:
     """Where each stream's columns are in a wide one, and its schema. Column 0 tells the stream.
 
-    Columns of one name and type share a wide column, which has their name.
+    Columns of one name and type share a wide column, which has their name; so may those of one plain type.
+    Nested ones don't: Spark knows more of one than its type (a vector of Spark ML is a struct), and of each
+    wide column it knows one thing.
     """
     fields = [pa.field("stream", pa.int64(), nullable=False)]
     found = []
@@ -75,7 +77,8 @@ def widened(streams: Sequence[tuple[str, pa.Schema]]) -> tuple[tuple[Output, ...
         for field in schema:
             at = same[field.name]
             if at is None:
-                at = next((at for at in free if fields[at].type.equals(field.type)), None)
+                same_type = (at for at in free if fields[at].type.equals(field.type))
+                at = None if pa.types.is_nested(field.type) else next(same_type, None)
             if at is None:
                 at = len(fields)
                 taken = field.name in [other.name for other in fields]

@@ -229,7 +229,7 @@ def apply(
         given.names,
     )
     rows = _applied(given, layout, workers, told, presorted, grouping, order, options)
-    return rows if outputs is None else OutputFrames(rows, named)
+    return rows if outputs is None else OutputFrames.of(rows, named, given)
 
 
 def _applied(

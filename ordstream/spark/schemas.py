@@ -26,7 +26,7 @@ from ordstream.errors import SchemaError
 from ordstream.ground.packed_types import is_any_list
 from ordstream.ground.spark_types import arrow_field, not_carried, parts
 from ordstream.ground.types import is_binary, is_string, is_temporal
-from ordstream.plan.columns import passed_source_columns
+from ordstream.plan.columns import told_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.spark.kinds import fits, not_read
 
@@ -248,7 +248,7 @@ def with_collations(frame: DataFrame, given: Sequence[StructField], plan: Plan) 
     """
     if not any(is_collated(one.dataType) for one in given):
         return frame
-    passed = {out: given[column].dataType for out, column in passed_source_columns(plan).items()}
+    passed = {out: given[column].dataType for out, column in told_source_columns(plan).items()}
     fields = frame.schema.fields
     names = [f"d{number}" for number in range(len(fields))]
     collated = [
@@ -273,11 +273,22 @@ def as_in_source(own: StructType, given: Sequence[StructField], plan: Plan) -> S
         As for `with_collations`.
     """
     fields = list(own.fields)
-    for out, column in passed_source_columns(plan).items():
+    for out, column in told_source_columns(plan).items():
         one, source = fields[out], given[column]
         kind = _as_known(one.dataType, source.dataType)
         fields[out] = StructField(one.name, kind, one.nullable, _told_on(source.metadata))
     return StructType(fields)
+
+
+def as_told(column: Column, name: str, own: DataType, given: StructField | None) -> Column:
+    """A column of a result of this type, with what Spark knows of the one of the source that it is, if any;
+    but for user-defined types, which no cast gives.
+    """
+    if given is None:
+        return column.alias(name)
+    kind = given.dataType
+    kept = _collated(column, kind) if is_collated(kind) and not is_collated(own) else column
+    return kept.alias(name, metadata=_told_on(given.metadata))
 
 
 def _told_on(metadata: dict[str, Any]) -> dict[str, Any]:

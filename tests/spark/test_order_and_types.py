@@ -395,6 +395,47 @@ def test_a_column_that_passes_keeps_what_spark_knows_of_it(spark, nodes, order, 
     assert passed == rows.where("id > 1").orderBy("id").collect()
 
 
+@pytest.mark.parametrize(("nodes", "tags"), [(1, False), (1, True), (2, False), (2, True)])
+def test_columns_of_several_outputs_keep_what_spark_knows_of_them(spark, nodes, tags):
+    """Outputs share what is of one type, whatever Spark knows of it."""
+    categories = {"ml_attr": {"type": "nominal", "vals": ["a", "b"]}}
+    rows = spark.createDataFrame(
+        [(n, Vectors.dense([n, 1.0]), Vectors.sparse(2, {0: 1.0})) for n in range(9)], ["id", "v", "w"]
+    ).select(
+        "id",
+        "v",
+        "w",
+        (F.col("id") % 2).cast("double").alias("k", metadata=categories),
+        (F.col("id") / 2).alias("price", metadata={"comment": "in cents"}),
+        F.expr("make_dt_interval(int(id))").cast("interval day").alias("days"),
+        F.expr("string(id) collate UTF8_LCASE").alias("text", metadata={"comment": "a text"}),
+        F.expr("string(id)").alias("plain"),
+    )
+    base = od.Pipeline(rows)
+    outputs = {
+        "v": base.key_by("k").scan(n=od.count()).select("id", "v", "k", "text", "days", "n"),
+        "w": base.select("id", "w", "price", "plain", double=od.col("k") * 2.0),
+        "other": base.select("id", v=od.col("w"), k=od.col("price")),
+    }
+    found = apply(base, rows, order_by="id", nodes=nodes, tags=tags, outputs=outputs)
+    given = {field.name: field for field in rows.schema}
+    kinds = {}
+    for name, output in outputs.items():
+        frame = found[name]
+        for field in frame.schema.fields[: len(output.schema)]:
+            source = {"v": "w", "k": "price"}.get(field.name) if name == "other" else field.name
+            if source in given:
+                assert field.metadata == given[source].metadata, (name, field)
+                kinds[name, field.name] = field.dataType == given[source].dataType
+    # "v" is a column of two origins, so its type is what they have in common: as it was.
+    assert sorted(one for one, same in kinds.items() if not same) == [("other", "v"), ("v", "v")]
+    del outputs["other"]
+    found = apply(base, rows, order_by="id", nodes=nodes, tags=tags, outputs=outputs)
+    for name, own in (("v", ["id", "v", "k", "text", "days"]), ("w", ["id", "w", "price", "plain"])):
+        assert [found[name].schema[one] for one in own] == [given[one] for one in own]
+        assert found[name].orderBy("id").select(own).collect() == rows.orderBy("id").select(own).collect()
+
+
 def test_a_frame_of_pandas_on_spark_is_told_how_to_come(spark):
     rows = spark.range(3)
     frame = rows.pandas_api()

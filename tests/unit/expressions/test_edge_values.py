@@ -4,6 +4,8 @@ around them.
 
 from __future__ import annotations
 
+import contextlib
+import decimal
 import re
 
 import numpy as np
@@ -127,3 +129,49 @@ def test_text_is_not_read_as_a_half_float():
     data = pa.schema([("x", pa.string())])
     with pytest.raises(od.SchemaError, match="no cast from string to halffloat"):
         od.Pipeline(data).select(y=X.cast(pa.float16()))
+
+
+UNSIGNED = [0, 2**63 - 1, 2**63, 2**64 - 1, None, 2**63 + 5]
+U = od.col("u")
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda base: base.select(x=U.cast(str)),
+        lambda base: base.select(x=U.cast(float)),
+        lambda base: base.filter(U > 1),
+        lambda base: base.filter(decimal.Decimal(2**63) == U),
+        lambda base: base.key_by("k").diff("u"),
+        lambda base: base.key_by("k").scan(x=od.sum("u")),
+        lambda base: base.key_by("k").scan(x=od.mean("u")),
+        lambda base: base.key_by("k").window(od.rows(3)).aggregate(x=od.sum("u")),
+    ],
+)
+def test_what_to_do_beyond_int64_is_said_and_works(build):
+    """A cast in the pipeline, as the error of a sum advised, fails as the sum does."""
+    column = pa.array(UNSIGNED, pa.uint64())
+    data = pa.table({"u": column, "k": [1] * len(UNSIGNED)})
+    pipeline = build(od.Pipeline(data.schema))
+    said = run_serial(pipeline, data).error
+    for workers in (0, 2):
+        with pytest.raises(od.OperatorError, match=r"pa\.decimal128\(20, 0\), or to pa\.float64") as raised:
+            pipeline.run(data, workers=workers)
+        assert str(raised.value) == str(said)
+    wider = pa.decimal128(20, 0), pa.float64()
+    as_decimal, as_float = (data.set_column(0, "u", column.cast(one, safe=False)) for one in wider)
+    both(build(od.Pipeline(as_float.schema)), as_float)
+    with contextlib.suppress(od.SchemaError):  # which some raise, as that has too many digits for them
+        both(build(od.Pipeline(as_decimal.schema)), as_decimal)
+
+
+def test_what_a_uint64_can_do_it_does_in_all_of_its_range():
+    data = pa.table({"u": pa.array(UNSIGNED, pa.uint64()), "k": [1, 1, 2, 2, 2, 1]})
+    base = od.Pipeline(data.schema)
+    found = both(base.key_by("k").scan(least=od.min("u"), most=od.max("u"), last=od.last("u")), data)
+    assert found["most"].to_pylist() == [0, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 1, 2**63 + 5]
+    assert both(base.key_by("u").count("n"), data)["n"].to_pylist() == [1] * 6
+    united = both(base.filter(U.is_not_null()).key_by("k").top_k(1, by="u"), data)
+    assert sorted(united["u"].to_pylist()) == [2**63 + 5, 2**64 - 1]
+    made = base.filter(U.is_not_null()).map(lambda row: {"t": str(row.u)}, schema={"t": str})
+    assert both(made, data)["t"].to_pylist() == [str(one) for one in UNSIGNED if one is not None]
