@@ -309,3 +309,42 @@ def test_an_error_in_a_stream_says_where_and_shows_no_trace_of_java(java, tmp_pa
     assert "ERROR MicroBatchExecution" in ended.stderr
     assert "ValueError: not this one" in ended.stderr
     assert "\tat " not in ended.stderr
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_late_rows_of_a_stream_that_had_none_are_no_rows(run, spark, tmp_path, nodes):
+    """With the columns that they would have; a stream that puts none aside is told so."""
+    clock = datetime.datetime(2040, 7, 1, 2, 30)
+    at = pa.array([clock] * 3, pa.timestamp("us"))
+    table = pa.table({"ts": [1, 2, 3], "user": [1, 1, 2], "at": at, "unread": [0, 0, 0]})
+    pipeline = od.Pipeline(table.schema).key_by("user").scan(n=od.count(), last=od.last("at"))
+    pipeline = pipeline.select("user", "n", "last")
+    types = "ts long, user long, at timestamp_ntz, unread long"
+    checkpoint = run(pipeline, types, table, late="side_output", nodes=nodes)
+    none = od.spark.read_output(checkpoint, late=True)
+    assert none.count() == 0
+    frame = spark.readStream.schema(types).parquet(str(tmp_path / "in"))
+
+    def go_on(name, late):
+        rows = table.set_column(0, "ts", [[4, 5, 6]]) if name == "later" else table
+        pq.write_table(rows, tmp_path / "in" / f"{name}.parquet")
+        more = {"checkpoint": checkpoint, "trigger": "available now", "late": late, "nodes": nodes}
+        od.spark.stream(pipeline, frame, order_by="ts", **more).awaitTermination(120)
+
+    go_on("later", "raise")
+    assert od.spark.read_output(checkpoint, late=True).schema == none.schema
+    go_on("late", "side_output")
+    late = od.spark.read_output(checkpoint, late=True)
+    assert late.schema == none.schema
+    assert late.count() == 3
+    assert od.spark.read_output(checkpoint).count() == 6
+
+
+def test_a_stream_that_puts_no_late_rows_aside_says_how_it_would(run, tmp_path):
+    table = pa.table({"ts": [1, 2, 3]})
+    checkpoint = run(od.Pipeline(table.schema), "ts long", table, late="drop")
+    with pytest.raises(CheckpointError, match=r"no late rows aside: it was not started with late='side_out"):
+        od.spark.read_output(checkpoint, late=True)
+    od.spark.rewind(checkpoint, to=-1)
+    with pytest.raises(CheckpointError, match="no row has come yet, or it was never started with"):
+        od.spark.read_output(checkpoint, late=True)

@@ -8,6 +8,7 @@ come until then. So is, with and without slack, a row that comes before the last
 
 from __future__ import annotations
 
+import base64
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,6 +112,7 @@ class Arriving(Iterator[pa.RecordBatch]):
         self._watermark = None if behind else arrival.latest - arrival.slack  # type: ignore[operator]
         self._late: TableFile | None = None
         self._late_rows = 0
+        self._aside: pa.Schema | None = None  # what late rows are, or would be, put aside as
         self._waiting: TableFile | None = None
         self.released = 0
         waits = arrival.slack is not None or arrival.waiting is not None
@@ -136,6 +138,8 @@ class Arriving(Iterator[pa.RecordBatch]):
                 )
             self._digest.add(batch)
             self._bytes += batch.nbytes
+            if self._aside is None and self._arrival.late == SIDE_OUTPUT:
+                self._aside = as_in_source(self._arrival, batch.slice(0, 0)).schema
             yield self._in_time(batch)
 
     def _in_time(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -213,12 +217,17 @@ class Arriving(Iterator[pa.RecordBatch]):
             "ingress": {
                 "last": None if self._newest is None else packed(self._newest),
                 "latest": self._latest,
+                **({} if self._aside is None else {"aside": _in_text(self._aside)}),
             },
             "released": self.released,
             "late": self._late_rows,
             "late_output": [] if self._late is None else [self._late.finish()],
             "waiting": [] if self._waiting is None else [self._waiting.finish()],
         }
+
+
+def _in_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode("ascii")
 
 
 #: Below every time: a null's place.

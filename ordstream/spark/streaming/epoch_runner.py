@@ -324,8 +324,13 @@ class EpochRunner:
             )
         return results
 
-    def _clock_said(self) -> str:
-        return clock_said(self.pipeline.plan, self.options.get("punctuate"))
+    def _ingress(self, before: EpochManifest | None, said: Said, latest: int | None) -> dict[str, Any]:
+        """With what epochs in front said of late rows, and the clock's column."""
+        held = {} if before is None else {k: v for k, v in before.ingress.items() if k == "aside"}
+        clock = {}
+        if latest is not None:
+            clock["clock"] = clock_said(self.pipeline.plan, self.options.get("punctuate"))
+        return {**held, **said, **clock}
 
     def _clock(self, begin: Begin) -> EpochClock | None:
         if not self.clocked:
@@ -422,7 +427,7 @@ class EpochRunner:
             emitted_through=(through[0], through[1]),
             latest_time=latest,
             input=head["input"],
-            ingress={**head["ingress"], **({} if latest is None else {"clock": self._clock_said()})},
+            ingress=self._ingress(before, head["ingress"], latest),
             late=head["late"],
             nodes=self.nodes,
             maps={

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
@@ -40,7 +42,7 @@ def read_output(
     late : bool
         The rows that came too late, of a stream with ``late="side_output"``, in place of the output, in no
         order: the columns of the pipeline's source that it reads, and those of `order_by`, under their names
-        and in the source's types. They never got serials.
+        and in the source's types. They never got serials. None came too late: no rows.
     tags : bool
         With the columns ``_serial`` and ``_index`` (docs/ordering.md).
     spark : SparkSession, optional
@@ -51,7 +53,8 @@ def read_output(
     PlanError
         Tags of late rows are asked for.
     CheckpointError
-        It is no checkpoint of a stream, or damaged; a file is missing.
+        It is no checkpoint of a stream, or damaged; a file is missing; late rows are asked for, and the
+        stream puts none aside.
     SchemaError
         Two columns differ in case only, and the session does not tell them apart; late rows of several runs
         have a column in types that do not go together.
@@ -77,7 +80,7 @@ def read_output(
     paths = [_GLOB.sub(r"\\\g<0>", str(path)) for path in files]
     if late:
         if not paths:
-            raise CheckpointError(f"{log.folder}: this stream has put no late rows aside")
+            return session.createDataFrame([], from_arrow_schema(_put_aside(log)))
         # not inferred: by its settings a session takes a wall clock's time for an instant, bytes for a text
         late_schema = from_arrow_schema(_together([pq.read_schema(path) for path in files], log.folder))
         return _reader(session, late_schema.names).schema(late_schema).parquet(*paths)
@@ -85,6 +88,18 @@ def read_output(
     frame = reader.schema(schema).parquet(*paths) if paths else session.createDataFrame([], schema)
     ordered = frame.orderBy(*map(F.col, TAG_NAMES))
     return ordered if tags else ordered.drop(*TAG_NAMES)
+
+
+def _put_aside(log: EpochLog) -> pa.Schema:
+    """What late rows of a stream that has had none would be put aside as."""
+    last = log.last()
+    said = None if last is None else last.ingress.get("aside")
+    if said is None:
+        why = "no row has come yet, or it was never" if last is None else "it was not"
+        raise CheckpointError(
+            f"{log.folder}: this stream has put no late rows aside: {why} started with late='side_output'"
+        )
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said)))
 
 
 def state(
