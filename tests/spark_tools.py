@@ -88,9 +88,9 @@ def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def in_own_executors(program, folder, *beside):
+def in_own_executors(program, folder, *beside, seconds=280):
     """Run a program of the tests whose executors are processes of their own: the JSON object that it prints
-    last. `beside`: files whose folders it and its executors import from.
+    last. `beside`: files whose folders it and its executors import from; `seconds`: for which it is waited.
     """
     import pyspark
 
@@ -102,7 +102,7 @@ def in_own_executors(program, folder, *beside):
     environment = os.environ | {"SPARK_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, program, str(folder)]
     ended = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=280, check=False
+        command, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])

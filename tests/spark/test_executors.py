@@ -1,9 +1,11 @@
-"""Executors that are processes of their own, in a session of their own kind: the program in
-tests/spark_tools.py.
+"""Executors that are processes of their own, in a session of their own kind: the programs in
+tests/spark_tools.py and tests/spark_copies.py.
 """
 
 import pytest
 import spark_cancel
+import spark_copies
+import spark_losses
 import spark_tools
 from spark_tools import in_own_executors
 
@@ -44,3 +46,16 @@ def test_executors_that_are_processes_of_their_own(java, tmp_path):
     print(after)
     assert len(after) == 3
     assert max(after.values()) < LONGEST_AFTER_CANCEL
+
+
+@pytest.mark.timeout(600)
+def test_a_copy_that_overtakes_a_task_leaves_every_row_there_once(java, tmp_path):
+    """Of a result, of written files and of a stream."""
+    found = in_own_executors(spark_copies.__file__, tmp_path, spark_losses.__file__, seconds=580)
+    assert found["equal"] == dict.fromkeys(found["equal"], True)
+    assert len(found["equal"]) == 4
+    # a copy came first in each job, and the other attempt was killed
+    assert found["overtook"]["batch"] >= 3
+    assert found["overtook"]["stream"] >= 1
+    for counts in found["tuples"].values():  # nodes report once, whatever copies of them there were
+        assert sum(counts) == spark_copies.ROWS
