@@ -151,9 +151,9 @@ def apply(
         Called in a driver thread with the number of rows processed, while the job runs. Of nodes on other
         hosts than the driver's when a task has ended, over Connect when the action has; live with `listen`.
     presorted : bool
-        Leave out the sort: the rows of `df` come in order, one partition after the other. The node still
-        checks `order_by` (over several nodes: within each partition, or where a key comes first within each
-        node's rows); ties are taken as they come.
+        Leave out the sort: the rows of `df` come in order, one partition after the other; of files that are
+        only read and filtered, one file after the other, by path. `order_by` is still checked (over several
+        nodes docs/scaling.md says between which rows); ties are taken as they come.
     nodes : int or "auto"
         More than one: the pipeline is cut where the key changes and each fragment runs in so many nodes on
         all executors; the output is the same. "auto": by Spark's estimate of the input's size, what can be
@@ -253,7 +253,7 @@ def _applied(
     _tell(layout, "")
     function, _ = _function(pipeline, session, names, workers, told, "output", options)
     read = _read(function) if grouping == "hash" else function.source.names
-    carried = given.carried(read, compared_source_columns(pipeline.plan))
+    carried = given.carried(read, compared_source_columns(pipeline.plan), presorted)
     fields = given.fields()
     with without_notice():
         frame = over_nodes(
@@ -372,7 +372,7 @@ def _in_one_node(
 ) -> DataFrame:
     plan, session = given.pipeline.plan, given.session
     function, schema = _function(given.pipeline, session, given.names, workers, told, part, options)
-    carried = given.carried(_read(function), compared_source_columns(plan))
+    carried = given.carried(_read(function), compared_source_columns(plan), presorted)
     names = tuple(carried_name(number) for number in range(len(function.source)))
     fields = given.fields() if part == "output" else []
     if part == "output":

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -120,6 +120,9 @@ class Carried:
         pipeline's source, in its order, as they are carried, or those of `frame` where they are not.
     zoned : tuple of str
         Columns of the pipeline's source that Spark casts by the session's time zone.
+    in_files : "", "some" or "all"
+        The order is that of the files and of the rows in each, some of these or all: `keys` are only to be
+        checked.
     """
 
     frame: DataFrame
@@ -129,6 +132,7 @@ class Carried:
     ties: tuple[str, ...]
     places: list[int]
     zoned: tuple[str, ...] = ()
+    in_files: Literal["", "some", "all"] = ""
 
     @property
     def ordering(self) -> tuple[str, ...]:
@@ -145,6 +149,8 @@ class Carried:
 
     def in_one_partition(self) -> DataFrame:
         """All rows in the order that they have, in one partition."""
+        if self.in_files:
+            return self.sorted()
         rows = self.as_it_is()
         if _is_one_partition(rows):
             return rows
@@ -166,6 +172,8 @@ class Carried:
             *(F.col(name) for name in further),
             *(_place_column(frame, at).alias(name) for name, at in place.items()),
         )
+        if self.in_files:
+            return rows, [F.col(FILE), F.col(ROW)]
         tied = [name for name in tied if name not in self.ordering]
         forms = (sorted_as(F.col(name), rows.schema[name].dataType) for name in tied)
         first = [_directed(key) for key in (*self.keys, *map(SortKey, place))]
@@ -196,7 +204,8 @@ class Carried:
         """Rows of `with_keys` sorted by its keys in each partition."""
         if not by:
             return rows
-        return sorted_inside(rows, by, rows.schema[self.ordering[0]].dataType if self.keys else None)
+        first = FILE if self.in_files else self.ordering[0] if self.keys else None
+        return sorted_inside(rows, by, None if first is None else rows.schema[first].dataType)
 
 
 def sorted_inside(rows: DataFrame, by: Sequence[Column], first: DataType | None) -> DataFrame:

@@ -9,7 +9,7 @@ order (`ordstream.node.merging`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -35,6 +35,7 @@ from ordstream.plan.outputs import Output
 from ordstream.plan.sources import wide_source, with_one_source
 from ordstream.spark.columns import FILE, ROW, Carried, carry, check_frame, check_pipeline, place_in_source
 from ordstream.spark.executor import carried_name
+from ordstream.spark.in_files import files_of
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.order import OrderBy, order_keys, order_names
 
@@ -85,9 +86,9 @@ class Input:
         merged = () if self.merge_by is None else (self.merge_by, "the sources in their order")
         return (*merged, *order_names(self.order_by))
 
-    def carried(self, read: Sequence[str], compared: Collection[int]) -> Carried:
+    def carried(self, read: Sequence[str], compared: Collection[int], presorted: bool = False) -> Carried:
         """What of the frames reaches the nodes: the arguments are those of `columns.carry`, for the columns
-        of the pipeline's source.
+        of the pipeline's source; `presorted`: the rows are said to be in order.
 
         Raises
         ------
@@ -99,7 +100,9 @@ class Input:
         source = self.pipeline.source_schema
         if self.merge_by is None:
             (df,) = self.frames.values()
-            return carry(df, source, read, order_keys(self.order_by, df), compared)
+            one = carry(df, source, read, order_keys(self.order_by, df), compared)
+            known = presorted and place_in_source(one.frame)
+            return replace(one, in_files=files_of(one.frame)) if known else one
         return _merged(self, {*read, self.merge_by}, compared)
 
     def check_order(self, presorted: bool, order: str) -> None:

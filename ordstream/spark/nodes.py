@@ -130,7 +130,10 @@ def over_nodes(
     fragments = tuple(
         with_costs(one, choices[k]) if _measures(choices.get(k)) else one for k, one in enumerate(fragments)
     )
-    checked = (carried.texts, carried.keys) if presorted else ((), ())
+    # rows of files get their serials where they lie, checked with that; else they are sorted by place
+    as_they_lie = carried.in_files == "all" and order == "total" and not chosen.get("given_marks")
+    checked = (carried.texts, carried.keys) if presorted and not as_they_lie else ((), ())
+    presorted = presorted and not carried.in_files
     job = Job(fragments, choices, layout, *checked, workers, chosen, door, order == "total")
     job.result = as_in_source(spark_schema(fragments[-1].output), fields, pipeline.plan)
     job.decide(carried, presorted)
@@ -139,7 +142,7 @@ def over_nodes(
         job.dense = True
     if order != "total":
         return job.unordered(carried, presorted)
-    return _in_order(job, carried, presorted, tags)
+    return _in_order(job, carried, presorted, tags, as_they_lie)
 
 
 def _check_result(fragments: Sequence[Fragment], order: Order, tags: bool) -> None:
@@ -155,16 +158,16 @@ def _check_result(fragments: Sequence[Fragment], order: Order, tags: bool) -> No
         )
 
 
-def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool) -> DataFrame:
+def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool, as_they_lie: bool) -> DataFrame:
     """The pipeline's output in its order: partition i before partition i + 1, sorted inside."""
     last, spark = job.fragments[-1], carried.frame.sparkSession
-    stays = not job.moves or (last.nodes(job.layout.nodes) == 1 and last.key is not None)
+    stays = not (job.moves or as_they_lie) or (last.nodes(job.layout.nodes) == 1 and last.key is not None)
     operators = [operator for one in job.fragments for operator in one.operators]
     only_at_end = any(fragment.only_at_end for fragment in job.fragments)
     ranges = 1 if stays or (only_at_end and not tags) else range_count(spark)
     count = row_count(carried) if tags else None
     if job.marks is None:
-        rows = numbered(carried, presorted, ranges, count)
+        rows = numbered(carried, presorted, ranges, count, as_they_lie=as_they_lie)
     else:  # the nodes have to know which range a mark lies in
         job.marks = job.marks.in_ranges(ranges)
         rows = numbered(carried, presorted, ranges, F.lit(job.marks.rows))
@@ -313,8 +316,9 @@ class Job:
         fragments, nodes = self.fragments, self.layout.nodes
         if self.marks is not None:
             return self.through(numbered(carried, presorted, 1), len(fragments), leaves="rows")
-        if not self.moves:
-            return self.in_nodes(carried.as_it_is(), 1, None, "rows")
+        unchecked = replace(self, order_by=(), ordering=())
+        if not self.moves:  # partitions of files are in no order
+            return (unchecked if carried.in_files else self).in_nodes(carried.as_it_is(), 1, None, "rows")
         if len(fragments) == 1 and not self.choices:
             # Functions are spread evenly, by what a task that runs again sees again, whatever order the rows
             # have then.
@@ -322,7 +326,6 @@ class Job:
             forms = (sorted_as(F.col(field.name), field.dataType) for field in rows.schema.fields)
             seen = [form for form in forms if form is not None]
             spread = rows.repartitionById(nodes, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
-            unchecked = replace(self, order_by=(), ordering=())
             return unchecked.in_nodes(spread.select(*carried.columns), 1, None, "rows")
         short = None if self.choices or presorted or len(fragments) != 2 else _front_in_nodes(fragments)
         if short is None or not _hashes_alike(carried.as_it_is(), short[1]):

@@ -25,6 +25,7 @@ from ordstream.errors import PlanError
 from ordstream.ground.ordertags import MOST_RANGES, SERIAL_BITS
 from ordstream.spark.columns import Carried
 from ordstream.spark.executor import ROW_MASK, SERIAL
+from ordstream.spark.in_files import TOTAL, numbered_in_files
 
 Order = Literal["total", "by_key", "none"]
 ORDERS = ("total", "by_key", "none")
@@ -55,7 +56,9 @@ def placed(carried: Carried, presorted: bool) -> DataFrame:
     return rows.withColumn(SERIAL, F.monotonically_increasing_id())
 
 
-def numbered(carried: Carried, presorted: bool, ranges: int, count: Column | None = None) -> DataFrame:
+def numbered(
+    carried: Carried, presorted: bool, ranges: int, count: Column | None = None, *, as_they_lie: bool = False
+) -> DataFrame:
     """The carried rows in order, with their serials.
 
     Parameters
@@ -66,9 +69,15 @@ def numbered(carried: Carried, presorted: bool, ranges: int, count: Column | Non
         Number of ranges of the order; 1: none are told apart.
     count : Column, optional
         Number of rows. Ranges are of equal length then; else they are those by which Spark sorts.
+    as_they_lie : bool
+        They are all rows of files, in order, and get their serials where they are, over partitions in any
+        order.
     """
     rows, by = (carried.frame, []) if presorted else carried.with_keys()
-    if not by:
+    if as_they_lie:
+        rows = numbered_in_files(carried.frame, carried.columns, carried.keys, carried.texts)
+        count = F.col(TOTAL) if count is None else count
+    elif not by:
         rows = carried.as_it_is().zipWithIndex(SERIAL)
         count = row_count(carried) if count is None else count
     else:
@@ -77,10 +86,10 @@ def numbered(carried: Carried, presorted: bool, ranges: int, count: Column | Non
         rows = carried.sorted_inside(rows.withColumn(FIRST, F.col(SERIAL) - F.col(FIRST)).drop(SERIAL), by)
         rows = rows.select(*carried.columns, (F.col(FIRST) + here).alias(SERIAL))
     if ranges == 1:
-        return rows
+        return rows.drop(TOTAL)
     # so that the last row lies in the last range
     behind = F.col(SERIAL) * F.lit(ranges) + F.lit(ranges - 1)
     number = F.spark_partition_id() if count is None else F.floor(behind / F.greatest(count, F.lit(1)))
     last = F.lit(ranges - 1)
     place = F.shiftleft(F.least(number, last).cast("long"), SERIAL_BITS).bitwiseOR(F.col(SERIAL))
-    return rows.withColumn(SERIAL, place)
+    return rows.withColumn(SERIAL, place).drop(TOTAL)
