@@ -117,7 +117,8 @@ class Carried:
         Of the source's columns in the user's frame.
     ties : tuple of str
         What orders rows equal in `ordering` where Spark knows no place in the source: the columns of the
-        pipeline's source, in its order, as they are carried, or those of `frame` where they are not.
+        pipeline's source, in its order, as they are carried, or those of `frame` where they are not; up to
+        the last one that the pipeline reads.
     zoned : tuple of str
         Columns of the pipeline's source that Spark casts by the session's time zone.
     in_files : "", "some" or "all"
@@ -280,7 +281,9 @@ def carry(
         elif key.place not in carried:
             carried[key.place] = f"o{number}"
             columns[f"o{number}"] = F.col(f"d{key.place}")
-    ties = tuple(carried.get(place) or f"d{place}" for place in places)
+    # rows equal in all columns up to the last one that is read are the same to the pipeline
+    seen = max((k for k, one in enumerate(source) if one.name in needed or places[k] in ordered), default=0)
+    ties = tuple(carried.get(place) or f"d{place}" for place in places[: seen + 1])
     sort = tuple(
         SortKey(f"o{k}" if key.place is None else carried[key.place], key.descending, key.nulls_last)
         for k, key in enumerate(keys)

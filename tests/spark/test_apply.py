@@ -1,6 +1,8 @@
 """`apply` and the executor function inside Spark against `run_serial`, in order."""
 
+import json
 import re
+import resource
 import threading
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ import spark_tools
 from spark_tools import fail, kill, once
 
 import ordstream as od
+from ordstream.errors import SourceError
 from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
@@ -211,6 +214,29 @@ def test_ties_without_a_place_are_sorted_by_columns_that_nothing_reads_too(spark
     exploded = frame.selectExpr("ts", "user", "item", "explode(array(n, -n)) as n")
     ordered = sorted(((ts, user, item, k) for ts, user, item, n in rows for k in (n, -n)))
     assert collected(apply(kept, exploded, order_by="ts")) == [(row[0], row[3]) for row in ordered]
+
+
+def test_columns_behind_all_that_is_read_are_not_moved_to_break_ties(spark, tmp_path):
+    """JSON tells no place of a row: texts that nobody reads were shuffled with every row, for the ties."""
+    rows = [(n // 9, n * 7 % 10, n % 3, *(f"{n * k % 97}" for k in range(4))) for n in range(600)]
+    names = ["ts", "front", "user", *(f"wide{k}" for k in range(4))]
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
+    lines = [json.dumps(row) for row in table.to_pylist()]
+    for part in range(3):
+        (tmp_path / f"{part}.json").write_text("\n".join(lines[part::3]))
+    frame = spark.read.schema(
+        "ts long, front long, user long, " + ", ".join(f"{n} string" for n in names[3:])
+    )
+    frame = frame.json(str(tmp_path))
+    counts = od.Pipeline(table.schema).key_by("user").scan(seen=od.count()).select("ts", "user", "seen")
+    ordered = table.sort_by([(name, "ascending") for name in names])
+    for nodes in (1, 2):
+        result = apply(counts, frame, order_by="ts", nodes=nodes)
+        # `front` decides between users
+        assert re.findall(r"ReadSchema: struct<(.*)>", plan_of(result)) == [
+            "ts:bigint,front:bigint,user:bigint"
+        ]
+        assert collected(result) == expected(counts, ordered)
 
 
 def test_a_cancelled_job_stops_its_node(spark, tmp_path):
