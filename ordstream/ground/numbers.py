@@ -1,7 +1,8 @@
 """Arrow arrays that show NumPy's memory, NumPy arrays that show Arrow's, and arrays of bytes.
 
 `pa.array`, `pa.scalar`, `fill_null` and `to_numpy` load pandas where it is installed: a third of a second or
-more of a process that has no other use for it, in the middle of a stream.
+more of a process that has no other use for it, in the middle of a stream. `to_pandas_dtype` needs it before
+pyarrow 26.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ BEYOND_INT64 = (
     "cast the column in front of the pipeline, to pa.decimal128(20, 0), or to pa.float64(), which rounds "
     "(pyarrow: column.cast; in Spark it is a decimal(20,0))"
 )
-_TYPES = {np.dtype(kind.to_pandas_dtype()): kind for kind in (pa.int64(), pa.int32(), pa.uint64())}
+#: By Arrow's name of the type.
+_DTYPES = {name: np.dtype(name) for width in (8, 16, 32, 64) for name in (f"int{width}", f"uint{width}")}
+_DTYPES |= {"halffloat": np.dtype("f2"), "float": np.dtype("f4"), "double": np.dtype("f8")}
+_TYPES = {np.dtype(np.int64): pa.int64(), np.dtype(np.int32): pa.int32(), np.dtype(np.uint64): pa.uint64()}
+
+
+def dtype_of(kind: pa.DataType) -> np.dtype[Any]:
+    """NumPy's dtype of an integer or floating type of Arrow's. Others: KeyError."""
+    return _DTYPES[str(kind)]
 
 
 def integers(values: npt.NDArray[Any]) -> pa.Array:
@@ -59,7 +68,7 @@ def byte_strings(values: Sequence[bytes]) -> pa.Array:
 
 def values(array: pa.Array) -> npt.NDArray[Any]:
     """What an array of numbers holds; in place of a null something."""
-    dtype = np.dtype(array.type.to_pandas_dtype())
+    dtype = dtype_of(array.type)
     if not len(array):
         return np.zeros(0, dtype=dtype)
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.ground.columns_read import columns_read
+from ordstream.ground.numbers import dtype_of
 from ordstream.ground.types import fit_array
 
 cdef extern from *:
@@ -75,7 +76,7 @@ def numpy_memory(type_):
     if pat.is_boolean(type_):
         return np.dtype(np.bool_)
     if pat.is_integer(type_) or pat.is_float32(type_) or pat.is_float64(type_):
-        return np.dtype(type_.to_pandas_dtype())
+        return dtype_of(type_)
     if pat.is_timestamp(type_):
         return np.dtype(f"datetime64[{type_.unit}]")
     if pat.is_duration(type_):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from ordstream.ground.numbers import byte_strings, integers, mask, truth, values
+import ordstream
+from ordstream.ground.numbers import byte_strings, dtype_of, integers, mask, truth, values
 
 
 @pytest.mark.parametrize("type_", ["int32", "int64", "uint64"])
@@ -54,6 +56,24 @@ def test_numbers_and_truth_values_are_those_of_the_array(start):
     there = truth(numbers.is_valid())
     assert there.tolist() == [value is not None for value in numbers.to_pylist()]
     assert values(numbers)[there].tolist() == [value for value in numbers.to_pylist() if value is not None]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+    + [pa.float16(), pa.float32(), pa.float64()],
+    ids=str,
+)
+def test_dtypes_are_those_of_the_arrays(kind):
+    assert dtype_of(kind) == pa.array([1, 2], pa.int8()).cast(kind).to_numpy().dtype
+
+
+def test_nothing_asks_arrow_for_a_dtype():
+    """Before 26, pyarrow needs pandas for it: where that is not installed, no pipeline ran."""
+    package = Path(ordstream.__file__).parent
+    found = [file for kind in ("py", "pyx") for file in package.rglob(f"*.{kind}")]
+    assert found
+    assert not [str(file) for file in found if ".to_pandas_dtype(" in file.read_text()]
 
 
 NODES = """
