@@ -89,7 +89,7 @@ def core_operators(physical: PhysicalPlan, settings: Settings, source: Any) -> C
                 one.buckets,
                 one.bounds,
                 one.parallelism,
-                one.calls and not careful,
+                (one.calls or bool(getattr(kernel, "ends", 0))) and not careful,
                 marks if marks < 0 else places[marks],
             )
         )

@@ -13,14 +13,15 @@ from libc.stdlib cimport calloc, free
 from ordstream._core.ground.carry cimport carry_values
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_OVERFLOW, PT_LIST, PT_VIEW, Block, Chunk, Column, Failure, LayoutOwner,
-    Worker, chunk_alloc, chunk_reserve, failure_set,
+    Worker, chunk_alloc, chunk_reserve, failure_set, scratch_alloc,
 )
 from ordstream._core.state.fold cimport (
     Fold, FoldBlock, FoldOwner, fold_begin, fold_load, fold_overflows, fold_prepare, fold_row,
     fold_there, fold_value,
 )
+from ordstream._core.state.fold_ends cimport EndRows, ends_begin, fold_ends, mark_ends
 from ordstream._core.state.fold_columns cimport fold_columns, folds_by_column
-from ordstream._core.state.fold_rows cimport fold_read, fold_store, fold_write
+from ordstream._core.state.fold_rows cimport fold_read, fold_store, fold_store_block, fold_write
 from ordstream._core.state.gathered cimport gathered_forget, gathered_row
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
@@ -44,6 +45,7 @@ cdef struct AggregateContext:
     int32_t conditions     # column of the first condition's bytes, behind the running values
     int32_t emits          # 1: running values are written for every row, in place
     int32_t apart          # 1: into rows of their own
+    int32_t ends           # accumulators that are taken in part by part (fold_ends.pxd)
     int32_t by_column      # 1: blocks are folded accumulator by accumulator (fold_columns.pxd)
     int32_t before         # output columns in front of the values
     int32_t* carry         # of rows apart: all input columns; NULL: the key columns are in front
@@ -106,20 +108,19 @@ cdef inline bint fold_block(const AggregateContext* x, Bucket* b, Chunk* c, cons
     return fold_columns(x.fold, states, block, n, c.cols + x.first if x.emits else NULL)
 
 
-cdef int32_t aggregate_process(
+cdef int32_t fold_rows(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+    int32_t* places,
 ) noexcept nogil:
-    """Fold rows into their keys' states; with `emits` each row gets the values that include it.
-
-    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when a condition fails at rows[j]
-    or its sum overflows (no state of it changed). Cost: keyed_lookup plus ~3 ns per row and accumulator.
-    """
+    """aggregate_process, but for what is taken in part by part. `places`: gets of each row its key's number
+    in the map; NULL: not wanted."""
     cdef AggregateContext* x = <AggregateContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
     cdef const Fold* fold = x.fold
     cdef FoldBlock block
     cdef LookupAhead ahead
-    cdef int32_t[LOOKUP_BLOCK] slots
+    cdef int32_t[LOOKUP_BLOCK] block_slots
+    cdef int32_t* slots = block_slots
     cdef char* s = b.single
     cdef Block* scratch
     cdef char* top
@@ -139,13 +140,15 @@ cdef int32_t aggregate_process(
         m = min(n - k0, <int32_t> LOOKUP_BLOCK)
         if w.scratch.current == scratch:                     # nothing of the last block is needed any more
             w.scratch.top = top
+        if places != NULL:
+            slots = places + k0
         good = fold_load(fold, w, c, rows + k0, m, x.conditions, &block, f)
         if good and x.keys != NULL and keyed_lookup_block(
                 &b.keyed, w, c, rows + k0, good, min(n - k0 - good, <int32_t> LOOKUP_BLOCK),
                 &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
-        if good > 1 and x.by_column and fold_block(x, b, c, slots, &block, good):
+        if (good > 1 or x.ends) and x.by_column and fold_block(x, b, c, slots, &block, good):
             k0 += good
             if good < m:
                 return k0
@@ -177,6 +180,32 @@ cdef int32_t aggregate_process(
     return n
 
 
+cdef int32_t aggregate_process(
+    Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
+) noexcept nogil:
+    """Fold rows into their keys' states; with `emits` each row gets the values that include it.
+
+    Thread safety: the bucket's holder. Ownership: none. Returns: n, or j when a condition fails at rows[j]
+    or its sum overflows (no state of it changed). Cost: keyed_lookup plus ~3 ns per row and accumulator.
+    """
+    cdef AggregateContext* x = <AggregateContext*> k.ctx
+    cdef EndRows ends
+    cdef int32_t* places = NULL
+    cdef int32_t done
+    if not x.ends:
+        return fold_rows(k, w, state, c, rows, n, out, f, NULL)
+    if x.keys != NULL:
+        places = <int32_t*> scratch_alloc(w, 4 * <int64_t> n + 4)
+    if (x.keys != NULL and places == NULL) or ends_begin(&ends, w, n) != 0:
+        failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    done = fold_rows(k, w, state, c, rows, n, out, f, places)
+    if fold_ends(x.fold, <Bucket*> state, &ends, c, rows, places, done) != 0:
+        failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return 0
+    return done
+
+
 cdef int scan_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """The running values already lie behind the input's columns."""
     c.ncols = k.output.ncols
@@ -201,15 +230,31 @@ cdef int aggregate_finish(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return 0
 
 
+cdef int put_key(const AggregateContext* x, Bucket* b, int64_t i, Worker* w, Chunk* out) noexcept nogil:
+    """Append a row with the i-th key, and nothing else yet. 0, or -1: no memory."""
+    cdef char* key = NULL
+    if x.keys != NULL:
+        key = chunk_alloc(w, out, x.keys.size)
+        if (key == NULL or key_copy(x.keys, keyed_record(&b.keyed, i), w, out, key) != 0
+                or key_store(x.keys, keyed_record(&b.keyed, i), w, out, out.n) != 0):
+            return -1
+    out.origin[out.n] = 0
+    out.flush_time[out.n] = 0
+    out.flush_key[out.n] = key
+    out.n += 1
+    return 0
+
+
 cdef int aggregate_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                              Failure* f) noexcept nogil:
     """At the end of the stream, one row per key that had a tuple, in any order: the runtime sorts."""
     cdef AggregateContext* x = <AggregateContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
+    cdef char* states[LOOKUP_BLOCK]
+    cdef int32_t column = x.keys.ncols if x.keys != NULL else 0
     cdef int64_t n
     cdef int64_t i
-    cdef char* record
-    cdef char* key
+    cdef int32_t m = 0
     if punctuation.kind != END_OF_STREAM:
         return 0
     n = 1 if x.keys == NULL else b.keyed.count
@@ -221,25 +266,18 @@ cdef int aggregate_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuati
     for i in range(n):
         if stop_due(w, i):
             return 0
-        record = b.single
-        key = NULL
-        if x.keys != NULL:
-            record = keyed_state(&b.keyed, i)
-            if record[0] == 0:                               # its only tuples failed
-                continue
-            key = chunk_alloc(w, out, x.keys.size)
-            if (key == NULL or key_copy(x.keys, keyed_record(&b.keyed, i), w, out, key) != 0
-                    or key_store(x.keys, keyed_record(&b.keyed, i), w, out, out.n) != 0):
+        states[m] = keyed_state(&b.keyed, i) if x.keys != NULL else b.single
+        if states[m][0] != 0:                                # 0: its only tuples failed
+            if put_key(x, b, i, w, out) != 0:
                 failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return -1
-        if fold_store(x.fold, record, w, out, x.keys.ncols if x.keys != NULL else 0, out.n) != 0:
-            failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-            return -1
-        out.origin[out.n] = 0
-        out.flush_time[out.n] = 0
-        out.flush_key[out.n] = key
-        out.n += 1
-        out.slots = out.n
+            m += 1
+        if m == LOOKUP_BLOCK or i == n - 1:
+            if fold_store_block(x.fold, states, m, w, out, column, out.n - m) != 0:
+                failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+                return -1
+            out.slots = out.n
+            m = 0
     return 0
 
 
@@ -344,5 +382,12 @@ cdef class AggregateKernel(FoldKernel):
             self.emit_updates(False)
             if self.kernel.in_place:
                 self.kernel.finish = aggregate_finish
+        else:
+            self.context.ends = mark_ends(&self.fold.fold)
         self.kernel.punctuate = aggregate_punctuate
         self.context.by_column = folds_by_column(&self.fold.fold, self.context.emits)
+
+    @property
+    def ends(self):
+        """How many aggregations are taken in part by part: a part costs its keys then, whatever its rows."""
+        return self.context.ends

@@ -76,6 +76,7 @@ cdef struct Accumulator:
     const void* gather     # OrdGatherSpec of an object; NULL: there is none
     int32_t by             # of an object: input column that decides; -1: the value does
     int32_t by_type
+    int32_t ends           # taken in part by part (fold_ends.pxd): what folds rows passes over it
 
 cdef struct Fold:
     # Read-only while a run lasts. Memory ownership: FoldOwner.
@@ -239,7 +240,9 @@ cdef inline void fold_row(const Fold* x, char* state, const FoldBlock* b, int32_
     cdef int32_t j
     state[0] = 1
     for j in range(x.n):
-        if (b.used[j] == NULL or b.used[j][i] != 0) and x.accumulators[j].function != F_GATHER:
+        if x.accumulators[j].function == F_GATHER or x.accumulators[j].ends:
+            continue
+        if b.used[j] == NULL or b.used[j][i] != 0:
             fold_one(&x.accumulators[j], state, j, loaded_value(b, j, i))
 
 

@@ -142,6 +142,10 @@ cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, 
     for j in range(x.n):
         a = &x.accumulators[j]
         used = NULL
+        b.column[j] = NULL
+        b.used[j] = NULL
+        if a.ends:
+            continue
         if a.where != NULL or (a.source >= 0 and c.cols[a.source].valid != NULL):
             mask = <const uint8_t*> c.cols[first + j // FOLD_GROUP].data
             shift = j % FOLD_GROUP
@@ -151,7 +155,6 @@ cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, 
                 return 0
             for i in range(n):
                 used[i] = (mask[rows[i]] >> shift) & 1
-        b.column[j] = NULL
         if a.source >= 0 and a.function != F_COUNT and a.function != F_GATHER:
             if a.type == PT_I64 or a.type == PT_U64 or a.type == PT_F64:
                 b.column[j] = <const int64_t*> c.cols[a.source].data

@@ -1,7 +1,7 @@
 """Blocks of rows, accumulator by accumulator. See fold_columns.pxd."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
-from ordstream._core.ground.chunk cimport PT_F64, PT_I64, PT_U64, Column
+from ordstream._core.ground.chunk cimport PT_F64, PT_I64, PT_U64, PT_VIEW, Column
 from ordstream._core.state.fold cimport (
     F_COUNT, F_FIRST, F_GATHER, F_LAST, F_MAX_F64, F_MAX_I64, F_MAX_U64, F_MEAN_DECIMAL, F_MEAN_F64,
     F_MIN_F64, F_MIN_I64, F_MIN_U64, F_SUM_F64, F_SUM_I64, Accumulator, Fold, FoldBlock,
@@ -51,11 +51,12 @@ cdef bint folds_by_column(const Fold* x, bint shows) noexcept nogil:
     """Whether `fold_columns` knows all functions; `shows`: as running values too."""
     cdef const Accumulator* a
     cdef int32_t j
-    if x.apart:
-        return False
     for j in range(x.n):
         a = &x.accumulators[j]
-        if a.function == F_GATHER or a.digits or (shows and a.function == F_MEAN_DECIMAL):
+        if a.ends:
+            continue
+        if (a.function == F_GATHER or a.result == PT_VIEW or a.digits
+                or (shows and a.function == F_MEAN_DECIMAL)):
             return False
     return True
 
@@ -201,6 +202,8 @@ cdef bint fold_columns(const Fold* x, char** states, const FoldBlock* b, int32_t
     flags[0] = 1
     for j in range(x.n):
         a = &x.accumulators[j]
+        if a.ends:
+            continue
         see_column(a, j, states, b, n, &r)
         if a.checked:
             if r.used == NULL and j < 7:

@@ -136,6 +136,42 @@ struct Best : Gathered<V, B> {
     int64_t bytes() const override { return Gathered<V, B>::bytes() + next.bytes(); }
 };
 
+// The first or the last value, bytes, of what does not slide: nothing but the value.
+struct End : OrdGathered {
+    Text value;
+    bool there = false;
+
+    void take(const OrdGatherSpec* spec, const OrdGiven& given, int64_t* more) {
+        if (there && spec->kind == ORD_FIRST) return;
+        *more -= held(value);
+        try {
+            get(given, &value);
+            there = true;
+        } catch (...) {
+            this->broken = true;
+            *more += held(value);
+            throw;
+        }
+        *more += held(value);
+    }
+    void add(const OrdGiven&, const OrdGiven&) override {}  // gathered_add takes its own way
+    void undo() override {}
+    void see() override {}
+    void leave() override {}
+    bool shown(OrdShown* to) override {
+        if (there) show(value, to);
+        return there;
+    }
+    void write(Writer* w) override {
+        if (there) w->put(value);
+    }
+    int64_t bytes() const override { return static_cast<int64_t>(sizeof(*this)) + held(value); }
+};
+
+inline bool is_end(const OrdGatherSpec* spec) {
+    return spec->kind <= ORD_LAST && spec->value == ORD_BYTES && spec->by == ORD_NO_VALUE && !spec->slides;
+}
+
 // How many distinct values; -0.0 is 0.0, and there is one NaN.
 template <class V>
 struct Distinct : Gathered<V, Nothing> {
@@ -268,6 +304,7 @@ OrdGathered* best_of(const OrdGatherSpec* spec) {
 
 inline OrdGathered* made(const OrdGatherSpec* spec) {
     const bool bytes = spec->value == ORD_BYTES;
+    if (is_end(spec)) return new End();
     if (spec->kind == ORD_QUANTILE) return new Quantile(spec);
     if (spec->kind == ORD_LATEST) {
         if (bytes) return new Latest<Text>(spec);
@@ -286,10 +323,15 @@ inline OrdGathered* made(const OrdGatherSpec* spec) {
 inline int gathered_add(OrdGathered** object, const OrdGatherSpec* spec, const OrdGiven* value,
                         const OrdGiven* by, int64_t* held) noexcept {
     try {
-        int64_t had = 0;
-        if (*object == nullptr) *object = made(spec);
-        else had = (*object)->bytes();
+        const bool is_new = *object == nullptr;
+        if (is_new) *object = made(spec);
         if ((*object)->broken) return -1;
+        if (is_end(spec)) {
+            if (is_new) *held += static_cast<int64_t>(sizeof(End));
+            static_cast<End*>(*object)->take(spec, *value, held);
+            return 0;
+        }
+        const int64_t had = is_new ? 0 : (*object)->bytes();
         try {
             (*object)->add(*value, *by);
         } catch (...) {

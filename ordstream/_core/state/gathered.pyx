@@ -62,7 +62,7 @@ cdef int gathered_row(const Fold* x, char* state, const Chunk* c, int32_t row, u
     cdef int added
     for j in range(x.n):
         a = &x.accumulators[j]
-        if a.gather == NULL or (used[j] != NULL and used[j][i] == 0):
+        if a.gather == NULL or a.ends or (used[j] != NULL and used[j][i] == 0):
             continue
         added = gathered_put(a, <void**> (state + a.offset), c, row, held)
         if added < 0:
