@@ -8,6 +8,7 @@ from functools import reduce
 
 import pyarrow as pa
 
+from ordstream.fragments.call_pace import CallPace
 from ordstream.operators.operator import Operator
 from ordstream.operators.row_clock import RowClock
 from ordstream.plan.columns import used_source_columns
@@ -85,6 +86,16 @@ class Fragment:
         ):
             return None
         return replace(self, plan=self.plan.replaced((timed, *others)))
+
+    def timing_calls(self) -> tuple[Fragment, list[CallPace]]:
+        """The fragment with the calls of functions that get many rows timed, and what hears of them."""
+        timed, paces = [], list[CallPace]()
+        for operator in self.operators:
+            pace = CallPace()
+            made = operator.timing_calls(pace.took)
+            timed.append(operator if made is None else made)
+            paces += [pace] if made is not None else []
+        return (replace(self, plan=self.plan.replaced(timed)) if paces else self), paces
 
     def with_operators(self, *operators: Operator) -> Fragment:
         """The fragment with more operators at its end."""

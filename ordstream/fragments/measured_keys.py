@@ -92,6 +92,7 @@ class MeasuredNode(PolledNode):
         if self._before == 0 and self._polled.worked_off:
             self._single.append(rows)
             each = int(max(ALONE_S, 2 * self._step_s) / (BUDGET * self._work_s))
+            each += int(sum(one.call_s for one in self._calls) / (BUDGET * self._row_s))
             # not every s-th: rows may come in turns
             self._before = self._chance.randint(1, max(2, 2 * each))
         else:

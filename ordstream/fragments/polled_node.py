@@ -76,6 +76,8 @@ class PolledNode(FragmentNode):
         self._fed = 0  # rows that the core got in this step
         self._row_s = TURN_S / FIRST_ROWS  # what a row takes in the core, about
         self._step_s = 0.0  # what a step takes beside that
+        # where functions are called with many rows; threads take what they find
+        fragment, self._calls = (fragment, []) if options.get("workers") else fragment.timing_calls()
         self._asked = False  # a snapshot is under way in the core
         self._flushes = AT_END + fragment.first.to_bytes(2, "big")  # behind the rows comes what is flushed
         self.quiet = False  # the core has nothing to do until something comes
@@ -147,7 +149,8 @@ class PolledNode(FragmentNode):
         waiting = taken + self._merge.waiting + sum(pieces)
         # not before a row was timed
         long_s = min(self._longest_s, waiting * self._row_s / 4) if self._taken else 0.0
-        return max(1, int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s))
+        rows = int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s)
+        return max([1, rows, *[one.rows for one in self._calls]])
 
     def _next_rows(self) -> Any:
         """What the core gets next, of what is there."""

@@ -12,8 +12,9 @@ numbers only, travel on the channels, beside the rows and in their order:
 A node runs rows together and times each call of the function, where the first operator has the only one and
 calls it once per row; what else a turn took counts for all its rows alike. Otherwise it times whole rows:
 each runs alone while they take `TIMED_S` on average, and every s-th where they take less, such that what
-timing costs stays small; the others then run together. Times are wall times in seconds: on a machine
-with fewer processors than processes they contain the others' work.
+timing costs stays small; the others then run together. Of a function that is called with many rows every
+s-th runs alone, such that calls of one row cost little beside the others (`call_pace`). Times are wall
+times in seconds: on a machine with fewer processors than processes they contain the others' work.
 
 Source: Rivetti, Anceaume, Busnel, Querzoni, Sericola, "Proactive Online Scheduling for Shuffle Grouping in
 Distributed Stream Processing Systems", section III.
@@ -34,6 +35,7 @@ import pyarrow as pa
 
 from ordstream.balance.posg import POSG, Matrices, PosgInstance, SyncReply, SyncRequest
 from ordstream.balance.sketches import ExecutionTimes
+from ordstream.fragments.call_pace import RowsAlone
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import Chosen
 from ordstream.fragments.merging import TagMerge
@@ -152,7 +154,7 @@ class TimedNode(PolledNode):
         self.feedback: deque[bytes] = deque()
         self._requests: dict[int, SyncRequest] = {}  # by the serial of the row
         self._given_now: pa.RecordBatch | None = None
-        self._untimed = 0  # rows before one is timed again
+        self._untimed = 0  # rows before one is timed again, by itself
         # rows and their seconds, since the matrices heard of any
         self._timed: list[tuple[pa.RecordBatch, npt.NDArray[np.float64]]] = []
         self._timed_rows = 0
@@ -162,6 +164,8 @@ class TimedNode(PolledNode):
         timed = fragment.timing_rows(self._clock)
         self._each = timed is not None  # what the function took is known row by row
         super().__init__(timed or fragment, merge, options, **more)
+        self._alone = RowsAlone()
+        self._untimed = self._others()
 
     def _next_rows(self) -> pa.RecordBatch:
         """The rows of a turn, or one row, where it is timed alone; never behind one that has a request."""
@@ -212,16 +216,24 @@ class TimedNode(PolledNode):
             seconds = np.array(self._clock.seconds)
             self._timed_rows += count
             self._timed.append((rows, seconds + max(0.0, now - began - float(seconds.sum())) / count))
-        elif self._untimed:
+        elif self._untimed and (count > 1 or not self._calls):  # else it ran alone without being asked to
             self._untimed -= count
+            self._alone.ran_together(count, now - began)
         else:
+            own = self._alone.own(now - began) if self._calls else now - began
             self._timed_rows += 1
-            self._timed.append((rows.slice(0, 1), np.full(1, (now - began) / count)))
-            self._untimed = min(LEAST_TIMED, max(1, int(TIMED_S / max(self._mean_s, 1e-9)))) - 1
+            self._timed.append((rows.slice(0, 1), np.full(1, own)))
+            self._untimed = self._others()
         if self._requests:
             serials, _ = source_serials(tags_of(rows))
             for serial in sorted(serial for serial in self._requests if serial <= serials[-1]):
                 self._reply(self._requests.pop(serial), now - self._began)
+
+    def _others(self) -> int:
+        """Rows between two that run alone."""
+        if self._calls:
+            return max(one.others for one in self._calls)
+        return min(LEAST_TIMED, max(1, int(TIMED_S / max(self._mean_s, 1e-9)))) - 1
 
     def _learn(self) -> None:
         """Take the rows that were timed into the matrices."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
@@ -53,6 +55,21 @@ class MapBatches(FunctionText):
     @property
     def leaves_gil(self) -> bool:
         return self.releases_gil
+
+    def timing_calls(self, took: Callable[[int, float], None]) -> Self:
+        fn = self.fn
+
+        @functools.wraps(fn)
+        def timed(batch: Any) -> Any:
+            rows = batch.num_rows if self.format == "arrow" else len(next(iter(batch.values()), ()))
+            began = time.perf_counter()
+            try:
+                return fn(batch)
+            finally:
+                if rows:
+                    took(rows, time.perf_counter() - began)
+
+        return self.changed(fn=timed)
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.map_batches import BatchKernel

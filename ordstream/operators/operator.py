@@ -244,6 +244,12 @@ class Operator:
         """The same with its function's calls timed; None: no function is called just once per row."""
         return None
 
+    def timing_calls(self, took: Callable[[int, float], None]) -> Self | None:
+        """The same with `took` told the rows and seconds of each call of a function that is called with many
+        rows; None: there is none.
+        """
+        return None
+
     @property
     def can_snapshot(self) -> bool:
         """Its state, if any, can be written down: needed for checkpoints, migration and cuts."""
