@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,13 @@ from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
+from ordstream.fragments.merging import TagMerge
 from ordstream.fragments.moving_route import MovingRoute
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.time_marks import TimeMark
 from ordstream.ground.numbers import integers, mask
 from ordstream.operators.operator import Operator
-from ordstream.operators.row_clock import RowClock
+from ordstream.operators.row_clock import SomeCalls
 
 #: One chunk in so many is looked at for its keys.
 SAMPLED = 16
@@ -53,6 +54,18 @@ STATES = 128
 REMEMBERED = 4
 
 
+class _Seldom(SomeCalls):
+    """Times one call in `between` on average, at random: rows may come in turns."""
+
+    def __init__(self, names: Sequence[str], key: Sequence[int], chance: random.Random) -> None:
+        super().__init__(time.thread_time, names, key)
+        self._chance = chance
+        self.between = CLOCK_S / (BUDGET * ALONE_S)
+
+    def untimed(self) -> int:
+        return self._chance.randint(0, max(0, int(2 * self.between) - 2))
+
+
 class MeasuredNode(PolledNode):
     """A node that times a row now and then.
 
@@ -62,19 +75,21 @@ class MeasuredNode(PolledNode):
         Columns of the keys of rows that were, and their seconds; its owner takes them.
     """
 
-    def __init__(self, fragment: Fragment, *given: Any, seed: int = 0, **more: Any) -> None:
+    def __init__(
+        self, fragment: Fragment, merge: TagMerge, options: Mapping[str, Any], *given: Any, seed: int = 0
+    ) -> None:
         self.timed: list[tuple[list[Any], list[float]]] = []
         self._keys = fragment.key or ()
-        self._clock = RowClock(time.thread_time, fragment.source.names, self._keys)
-        self._clock.on = False
-        plain = all(_comes_back(fragment.source.field(index).type) for index in self._keys)
+        self._chance = random.Random(seed)
+        self._clock = _Seldom(fragment.source.names, self._keys, self._chance)
+        one_thread = not options.get("workers")
+        plain = one_thread and all(_comes_back(fragment.source.field(index).type) for index in self._keys)
         each = fragment.timing_rows(self._clock) if plain else None
         self._each = each is not None
-        self._chance = random.Random(seed)
         self._before = 1  # rows before the next one that runs alone
         self._work_s = ALONE_S  # of a row, about
         self._single: deque[pa.RecordBatch] = deque()  # the row that runs alone in this step
-        super().__init__(each or fragment, *given, **more)
+        super().__init__(each or fragment, merge, options, *given)
         self._polled.times_cpu = True
 
     def _next_rows(self) -> Any:
@@ -82,7 +97,7 @@ class MeasuredNode(PolledNode):
         if self._stream.workers or isinstance(rows, TimeMark):
             return rows
         if self._each:
-            self._clock.on = self._chance.random() < BUDGET * self._work_s / CLOCK_S
+            self._clock.between = CLOCK_S / (BUDGET * self._work_s)
             return rows
         count = min(rows.num_rows, self._before or 1)
         if count < rows.num_rows:

@@ -14,6 +14,8 @@ f) When the reading thread has been woken and wants the GIL, a worker lets it go
    thread is woken each time that the GIL is free, between any two calls, and mostly finds it taken again.
    That cost a third of a batch function's time (decisions.md).
 g) Where rows are rejected, they are skipped, and noted for the operator that makes the second output.
+h) Where some calls are timed, the others are of the user's function itself: one more Python function around
+   every call costs more than all that is timed.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.atomics cimport a64, load_relaxed, store_relaxed
@@ -61,10 +63,30 @@ cdef inline void let_reader_pass(a64* turn, a64* passed) noexcept nogil:
                 cpu_pause()
 
 
+cdef class CalledFunction:
+    # A user's function, of whose calls a clock times some (ordstream.operators.row_clock.SomeCalls). Thread
+    # safety: one caller where there is a clock.
+    cdef object fn                 # the timed one, where there is a clock
+    cdef object untimed
+    cdef object clock
+    cdef int64_t left              # calls until the next one that is timed; -1: there is no clock
+
+    cdef inline object of_next(self):
+        # What the next call is of. Cost: ~1 ns.
+        if self.left < 0:
+            return self.fn
+        if self.left:
+            self.left -= 1
+            return self.untimed
+        self.left = self.clock.untimed()
+        return self.fn
+
+
 cdef class PythonKernel(KernelOwner):
     # Base of the SL kernels. `kernel.ctx` borrows the owner itself.
     cdef a64 passed                # let_reader_pass
     cdef object fn
+    cdef CalledFunction called     # the same, where it is called once per row
     cdef RowShape shape
     cdef RowWriter writer
     cdef bint makes_chunk          # `run` is given a fresh output chunk
@@ -90,7 +112,7 @@ cdef class PythonStates(Callbacks):
 
 cdef class ProcessKernel(KernelOwner):
     cdef a64 passed            # as PythonKernel's
-    cdef object fn
+    cdef CalledFunction called
     cdef RowShape shape
     cdef RowWriter writer
     cdef PythonStates states

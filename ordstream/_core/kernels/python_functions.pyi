@@ -1,6 +1,12 @@
+from collections.abc import Callable
+from typing import Any
+
 from ordstream._core.ground.kernel import KernelOwner
 from ordstream._core.kernels.rejected import RejectedKernel
 from ordstream.operators.operator import Operator
+
+class CalledFunction:
+    def __init__(self, fn: Callable[..., Any]) -> None: ...
 
 class PythonKernel(KernelOwner):
     def __init__(self, operator: Operator) -> None: ...

@@ -65,6 +65,21 @@ cdef Chunk* apply_with_gil(PythonKernel owner, Worker* w, Chunk* c) noexcept:
         return out
 
 
+cdef class CalledFunction:
+    """See python_functions.pxd.
+
+    Parameters
+    ----------
+    fn : callable
+    """
+
+    def __init__(self, fn):
+        self.fn = fn
+        self.clock = getattr(fn, "timed_by", None)
+        self.untimed = getattr(fn, "untimed", None)
+        self.left = -1 if self.clock is None else self.clock.untimed()
+
+
 cdef class PythonKernel(KernelOwner):
     """Base of the SL kernels.
 
@@ -79,6 +94,7 @@ cdef class PythonKernel(KernelOwner):
     def __init__(self, operator):
         owner_setup(self, operator, SL)
         self.fn = operator.fn
+        self.called = CalledFunction(operator.fn)
         self.shape = RowShape(operator.input, operator.fn)
         self.writer = RowWriter(operator.output)
         self.kernel.ctx = <void*> self
@@ -138,7 +154,7 @@ cdef class RowsKernel(PythonKernel):
                 self.fails_with(c, slot, Cancelled(CANCELLED))
                 break
             try:
-                self.writer.append(w, out, self.writer.fitted(self.fn(rows.at(i))), slot)
+                self.writer.append(w, out, self.writer.fitted(self.called.of_next()(rows.at(i))), slot)
             except BaseException as error:
                 if self.failed(c, slot, error):
                     break
@@ -165,7 +181,7 @@ cdef class FilterKernel(PythonKernel):
                 self.fails_with(c, slot, Cancelled(CANCELLED))
                 break
             try:
-                answer = self.fn(rows.at(i))
+                answer = self.called.of_next()(rows.at(i))
                 if answer is True:
                     sel[n] = slot
                     n += 1
@@ -384,7 +400,7 @@ cdef class ProcessKernel(KernelOwner):
 
     def __init__(self, operator):
         owner_setup(self, operator, PS if operator.kind == "PS" else SF)
-        self.fn = operator.fn
+        self.called = CalledFunction(operator.fn)
         self.shape = RowShape(operator.input, operator.fn)
         self.states = PythonStates(operator)
         self.writer = self.states.writer
@@ -479,7 +495,7 @@ cdef class ProcessKernel(KernelOwner):
             else:
                 state = self.states.new_state()
             timer = None if self.timers is None else field_of(<State> state, self.timers.field)
-            result = self.fn(row, state, emit)
+            result = self.called.of_next()(row, state, emit)
             if result is not None:
                 raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
                                 f"{shown(result)}")

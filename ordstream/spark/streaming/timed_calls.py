@@ -8,11 +8,9 @@ elsewhere a shed operator measures (`ordstream.spark.grouping.with_costs`), by t
 
 from __future__ import annotations
 
-import functools
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +20,7 @@ from ordstream.balance.keys import key_words
 from ordstream.balance.memory import COSTS
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments.fragment import Fragment
-from ordstream.operators.row_clock import RowClock
+from ordstream.operators.row_clock import SomeCalls
 
 #: One call in about so many is timed.
 SAMPLED = 16
@@ -30,8 +28,8 @@ SAMPLED = 16
 TOGETHER = 4_096
 
 
-class _KeyClock(RowClock):
-    """A `RowClock` that times some calls, and keeps the keys of their rows.
+class _KeyClock(SomeCalls):
+    """Times some calls, and keeps the keys of their rows.
 
     Parameters
     ----------
@@ -47,28 +45,15 @@ class _KeyClock(RowClock):
         self, key: tuple[int, ...], names: Sequence[str], seed: int, full: Callable[[], None]
     ) -> None:
         super().__init__(time.thread_time, names, key)
-        self._random, self._full = random.Random(seed), full
+        self._random, self._full, self._first = random.Random(seed), full, True
 
-    def timing(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        left, read, draw, kept = 1, self._read, self._random.randint, self.kept_of(fn)
-
-        @functools.wraps(fn)
-        def timed(row: Any, *more: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left:
-                return fn(row, *more)
-            left = draw(1, 2 * SAMPLED - 1)
-            self.rows.append(kept(row))  # the row may be another one afterwards
-            began = read()
-            try:
-                return fn(row, *more)
-            finally:
-                self.seconds.append(read() - began)
-                if len(self.seconds) >= TOGETHER:
-                    self._full()
-
-        return self.gets_row_of(timed, fn)
+    def untimed(self) -> int:
+        if self._first:
+            self._first = False
+            return 0  # also of a few rows one is timed
+        if len(self.seconds) >= TOGETHER:
+            self._full()
+        return self._random.randint(1, 2 * SAMPLED - 1) - 1
 
 
 class TimedCalls:

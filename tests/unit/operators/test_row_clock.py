@@ -7,7 +7,8 @@ import pytest
 
 import ordstream as od
 from ordstream.ground.columns_read import columns_read
-from ordstream.operators.row_clock import RowClock
+from ordstream.operators.row_clock import RowClock, SomeCalls
+from ordstream.testing import run_serial
 
 NAMES = ["user", "a b", "__x__", "item", "more"]
 SCHEMA = pa.schema([(name, pa.int64()) for name in NAMES])
@@ -62,9 +63,38 @@ def test_the_key_of_each_timed_row_is_kept(key, fn, read):
     assert clock.seconds == [0.5] * 10
 
 
-def test_calls_are_not_timed_while_it_is_off():
-    clock = RowClock(lambda: 1.0, NAMES, [0])
-    clock.on = False
-    timed = clock.timing(narrow)
-    od.Pipeline(SCHEMA).process(timed, schema={"item": pa.int64()}).run(ROWS, workers=0)
-    assert (clock.rows, clock.seconds) == ([], [])
+class Fourth(SomeCalls):
+    def untimed(self):
+        return 3
+
+
+def kept(row):
+    return row.item != 3
+
+
+def mapped(row):
+    return (row.item,)
+
+
+FIELDS = {"item": pa.int64()}
+
+
+@pytest.mark.parametrize(
+    ("fn", "made"),
+    [
+        (narrow, lambda fn: od.Pipeline(SCHEMA).process(fn, schema=FIELDS)),
+        (narrow, lambda fn: od.Pipeline(SCHEMA).key_by("user").process(fn, schema=FIELDS)),
+        (mapped, lambda fn: od.Pipeline(SCHEMA).map(fn, schema=FIELDS)),
+        (kept, lambda fn: od.Pipeline(SCHEMA).filter(fn)),
+    ],
+)
+def test_of_some_calls_the_others_are_of_the_function_itself(fn, made):
+    clock, calls = Fourth(lambda: 1.0, NAMES, [NAMES.index("item")]), []
+    timed = made(fn).plan.operators[0].timing_rows(clock).fn
+    itself = timed.untimed
+    assert itself is fn
+    timed.untimed = lambda *given: calls.append(0) or itself(*given)
+    found = made(timed).run(ROWS, workers=0, chunk_rows=3).table
+    assert found.equals(run_serial(made(fn), ROWS).table)
+    assert clock.rows == [(item,) for item in ROWS["item"].to_pylist()[3::4]]
+    assert len(calls) == ROWS.num_rows - len(clock.rows)
