@@ -153,7 +153,7 @@ class LearntMap(_Plain):
     Parameters
     ----------
     parameters : DKG
-        `m`: rows from one map to the next.
+        `m`: rows from one map to the next; 0: there is no next one.
     nodes : int
     key : tuple of int
     """
@@ -167,6 +167,8 @@ class LearntMap(_Plain):
         self._maps = self._moved = 0
 
     def nodes(self, first: int, rows: pa.RecordBatch, free: Sequence[int]) -> npt.NDArray[np.int32]:
+        if not self._parameters.m:  # it learns from none
+            return self._map.route(keys_of(rows, self._key))
         found, start = [], 0
         while start < rows.num_rows:
             if self._learner.full:

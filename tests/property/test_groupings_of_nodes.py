@@ -183,6 +183,14 @@ def test_a_learnt_map_changes_at_multiples_of_m_and_nowhere_else(blocks, m):
             assert of_key.setdefault(item, node) == node
 
 
+def test_a_map_that_learns_from_no_row_stays():
+    """m=0 is DKG's, without heavy hitters. It went round and round."""
+    table, pipeline = rows(60), FRONTS["map"](od.Pipeline(SOURCE))
+    result = run_here(pipeline, table, 3, {"grouping": od.DKG(m=0), "grouping_key": "item"})
+    assert result.table.equals(run_serial(pipeline, table).table)
+    assert result.report.grouping == {"name": "dkg", "maps": 0, "heavy": 0}
+
+
 def test_a_map_that_stays_serves_operators_with_state():
     table = rows(500)
     pipeline = od.Pipeline(SOURCE).filter(od.col("n") >= 0).key_by("item").scan(seen=od.count(), name="seen")
