@@ -314,6 +314,9 @@ JOBS: dict[str, Job] = {
     "window (hopping)": Job(
         lambda p: p.key_by("k").window(od.hopping("5m", every="1m"), time="ts").aggregate(a=od.sum("x"))
     ),
+    "window (fill_gaps)": Job(
+        lambda p: p.key_by("k").window(od.tumbling("1h"), time="ts", fill_gaps=True).aggregate(a=od.sum("x"))
+    ),
     "window (median)": Job(
         lambda p: p.key_by("k").window(od.tumbling("1m"), time="ts").aggregate(a=od.median("x"))
     ),

@@ -60,7 +60,8 @@ _ELSEWHERE = {
     "flat_map(od.explode(column, carry=[...]))": "explode",
     "map": "apply map_elements map_rows",
     "process, which keeps the value so far in its state": "cum_prod cumprod ewm ewm_mean",
-    "process with a timer, which emits a row where none came": "upsample asfreq interpolate",
+    "window(od.tumbling(...), time=..., fill_gaps=True), which gives empty windows": "upsample asfreq",
+    "process, which keeps what came since the last value": "interpolate",
     "map_batches": "mapInArrow mapInPandas map_in_arrow mapPartitions map_partitions",
     "stream(data), or od.spark.stream(...)": "writeStream foreachBatch sink_to add_sink addSink to",
     "run(data), or stream(data)": (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from ordstream.errors import PlanError
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.error_policy import OnError
+from ordstream.operators.fill_gaps import FillGaps
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.rolling import Rolling
 from ordstream.operators.window import Window
@@ -28,6 +29,7 @@ class Windowed:
         time: str | None,
         site: Callable[[str, str | None, OnError], Site],
         aggregated: Callable[..., Pipeline],
+        fill_gaps: bool = False,
     ) -> None:
         if not isinstance(kind, WindowKind):
             raise PlanError(
@@ -35,7 +37,12 @@ class Windowed:
                 f"od.rows(...), got {kind!r}"
             )
         self._kind, self._time = kind, time
-        self._site, self._aggregated = site, aggregated
+        if fill_gaps and kind.kind in ("session", "rolling", "rows"):
+            raise PlanError(
+                f"window: fill_gaps is for windows that begin at fixed times, od.tumbling, od.hopping and "
+                f"od.calendar: od.{kind.kind} has none that is empty"
+            )
+        self._site, self._aggregated, self._fill_gaps = site, aggregated, fill_gaps
 
     def aggregate(
         self,
@@ -67,7 +74,8 @@ class Windowed:
             return self._aggregated(site, self._rolling, named, aggregations)
         site = self._site("window", name, on_error)
         chosen: Any = "close" if emit is None else emit
-        return self._aggregated(site, partial(self._window, emit=chosen), named, aggregations)
+        made = self._aggregated(site, partial(self._window, emit=chosen), named, aggregations)
+        return made._then(FillGaps.behind(made.plan.operators[-1], site)) if self._fill_gaps else made
 
     def _rolling(self, site: Site, named: Sequence[Any], keywords: Mapping[str, Any]) -> Operator:
         return Rolling.bind(site, self._kind, self._time, named, keywords)

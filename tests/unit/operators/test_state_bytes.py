@@ -17,6 +17,7 @@ OPERATORS = {
     "aggregate": lambda keyed: keyed.aggregate(n=od.sum("t")),
     "lag": lambda keyed: keyed.lag({"before": "t"}),
     "forward_fill": lambda keyed: keyed.forward_fill("t"),
+    "fill_gaps": lambda p: p.window(od.tumbling(9), time="t", fill_gaps=True).aggregate(n=od.count()),
     "assert_ordered": lambda keyed: keyed.assert_ordered("t"),
     "sessionize": lambda keyed: keyed.sessionize("t", timeout=5),
     "sessionize, lists": lambda keyed: keyed.sessionize("t", 5, ["t"]),

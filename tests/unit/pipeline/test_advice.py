@@ -41,7 +41,7 @@ COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
         ),
         (lambda: P.key_by("k").deduplicate("x"), r"pipeline\.deduplicate\(\[key, \.\.\.\]\)"),
         (lambda: P.x, r"has no 'x': a column is written od\.col\('x'\)"),
-        (lambda: P.upsample("1m"), "process with a timer"),
+        (lambda: P.upsample("1m"), "fill_gaps=True"),
         (lambda: P.key_by("k").ewm_mean("x"), "process, which keeps the value so far"),
         (lambda: P.key_by("k").aggregate([od.count().alias("n")]), r"a list is written behind a star, \*\["),
         (
