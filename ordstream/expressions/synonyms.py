@@ -134,7 +134,7 @@ _WORDS |= {
         "od.std(column)": "stddev",
         "od.arg_max(column, by)": "max_by",
         "od.arg_min(column, by)": "min_by",
-        "od.collect(column, n)": "collect_list implode",
+        "od.collect(column)": "collect_list implode",
         "key_by(...).lag(column)": "lag",
         "key_by(...).lead(column)": "lead",
         "key_by(...).cum_count()": "row_number",

@@ -382,9 +382,12 @@ def quantile(column: str | Expr, q: float, *, where: Expr | None = None) -> Aggr
     return _of("quantile", column, where, parameter=float(q))
 
 
-def collect(column: str | Expr, n: int, *, where: Expr | None = None) -> Aggregation:
-    """List of the last `n` non-null values, oldest first; empty of none."""
-    return _of("collect", column, where, parameter=positive_int(n, "collect: n"))
+def collect(column: str | Expr, n: int | None = None, *, where: Expr | None = None) -> Aggregation:
+    """List of the last `n` non-null values, oldest first; empty of none. Without `n` of all of them: the
+    window bounds these, or nothing in `scan` and `aggregate`, where each row's list is a longer one.
+    """
+    most = INT64_MAX if n is None else positive_int(n, "collect: n")
+    return _of("collect", column, where, parameter=most)
 
 
 def arg_min(column: str | Expr, by: str | Expr, *, where: Expr | None = None) -> Aggregation:
@@ -420,7 +423,7 @@ def arguments_of(aggregate: BoundAggregation, names: Sequence[str]) -> str:
     """ "x", "x, by y" or "x, 3"; nothing where every row counts."""
     texts = [names[index] for index in (aggregate.column,) if index is not None]
     texts += [f"by {names[index]}" for index in (aggregate.by,) if index is not None]
-    return ", ".join([*texts, *(str(p) for p in (aggregate.parameter,) if p is not None)])
+    return ", ".join([*texts, *(str(p) for p in (aggregate.parameter,) if p not in (None, INT64_MAX))])
 
 
 def overflow_of_sums(

@@ -49,6 +49,7 @@ def table(n, seed=1, keys=3, nulls=True):
 
 CALLS = {
     **{f"{name}_list": od.collect(name, n) for n, name in enumerate(POOLS, 1)},
+    **{f"{name}_all": od.collect(name) for name in "sib"},
     **{f"{name}_where": od.collect(name, 2, where=od.col("ts") % 3 > 0) for name in ("s", "n", "i", "r")},
     **{f"{end}_{name}": getattr(od, end)(name) for name in "ibt" for end in ("first", "last")},
     **{f"{name}_at": od.arg_max(name, "s") for name in ("i", "b", "r", "w")},
@@ -182,3 +183,14 @@ def test_what_to_do_instead():
     numbers = {name: od.col(name).cast(pa.int64()) for name in "bt"}
     as_numbers = od.Pipeline(schema).with_columns(**numbers).key_by("k")
     assert as_numbers.scan(share=od.mean("b"), middle=od.mean("t")).schema.names[3:] == ["share", "middle"]
+
+
+def test_collect_without_a_number_is_all_of_them():
+    data = pa.table({"k": [1, 2, 1, 1, 2], "x": [5, None, 7, 5, 8]})
+    keyed = od.Pipeline(data.schema).key_by("k")
+    pipeline = keyed.aggregate(x=od.collect("x"), emit="final")
+    assert pipeline.run(data).table.to_pylist() == [{"k": 1, "x": [5, 7, 5]}, {"k": 2, "x": [8]}]
+    assert run_serial(pipeline, data).table.equals(pipeline.run(data).table)
+    assert "collect(x), final" in pipeline.explain()
+    with pytest.raises(od.PlanError, match=r"collect: n must be an int of at least 1, got 0"):
+        od.collect("x", 0)
