@@ -1,8 +1,8 @@
 """Aggregations that keep values, and not a few numbers: what they mean, and what bounds their memory.
 
 Per key, or per window, they keep: `count_distinct` each distinct value; `median` and `quantile` each value;
-`collect(n)` the last n values, or all; `arg_min`, `arg_max` one value and what decides; `first`, `last`, `min` and
-`max` of strings, bytes, lists and the like one value. In a window per row (`rolling`, `rows`)
+`collect(n)` the last n values, or all; `arg_min`, `arg_max` one value and what decides; `first`, `last`,
+`min` and `max` of strings, bytes, lists and the like one value. In a window per row (`rolling`, `rows`)
 all of them keep the values of the window. They are exact; in `scan` and `aggregate`, which forget nothing,
 `count_distinct` and quantiles grow with the stream.
 """
