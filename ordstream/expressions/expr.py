@@ -18,6 +18,7 @@ from __future__ import annotations
 import builtins
 import datetime
 import decimal
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -520,11 +521,19 @@ def if_else(condition: Any, value: Any, otherwise: Any) -> Expr:
 _OPEN = object()
 
 
-@dataclass(frozen=True)
-class When:
-    """The open form of `when(...)`; `otherwise` closes it."""
+class When(Apply):
+    """`when(...)` with its cases so far; null where none is true, unless `otherwise` says what."""
 
-    cases: tuple[tuple[Any, Any], ...]
+    def __init__(self, cases: tuple[tuple[Any, Any], ...]) -> None:
+        self.cases = cases
+        self.function, self.option = "if", None
+
+    @functools.cached_property
+    def arguments(self) -> tuple[Expr, ...]:  # type: ignore[override]
+        """Made when they are looked at: each further case would make all of them again."""
+        closed: Any = self.otherwise(None)
+        made: tuple[Expr, ...] = closed.arguments
+        return made
 
     @overload
     def when(self, condition: Any) -> Then: ...
@@ -563,15 +572,14 @@ def when(condition: Any, value: Any) -> When: ...
 def when(condition: Any, value: Any = _OPEN) -> When | Then:
     """`when(c1, a).when(c2, b).otherwise(c)`: the value of the first case that is true.
 
-    `when(c1).then(a).when(c2).then(b).otherwise(c)`, as in Polars, is the same.
+    `when(c1).then(a).when(c2).then(b).otherwise(c)`, as in Polars, is the same. Without `otherwise` it is
+    null where no case is true.
     """
-    return When(()).when(condition, value)
+    return Then((), condition) if value is _OPEN else When(((condition, value),))
 
 
 def as_expression(value: Any) -> Expr:
     """The expression itself, or a plain Python value as a constant."""
-    if isinstance(value, When):
-        raise SchemaError("when(...) is not closed: add .otherwise(value)")
     if isinstance(value, Then):
-        raise SchemaError("when(condition) has no value: add .then(value).otherwise(other)")
+        raise SchemaError("when(condition) has no value: add .then(value)")
     return value if isinstance(value, Expr) else Literal(value)

@@ -33,6 +33,10 @@ _ELSEWHERE = {
         "column.length()": "len size",
         "list.contains(value)": "array_contains",
         "list.get(index)": "element_at",
+        "column % n": "mod",
+        "~column": "not_",
+        "od.when(column > 0).then(1).when(column < 0).then(-1).otherwise(0)": "sign signum",
+        "od.when(column < 1).then('a').when(column < 2).then('b').otherwise('c')": "cut",
         "list.join(separator)": "array_join",
         "str.split(by)": "split",
         "str.replace(old, new, regex=True)": "regexp_replace",
@@ -107,6 +111,9 @@ _WORDS |= {
         "forward_fill(column)": "forward_fill ffill",
         "window(...).aggregate(...), scan(...) or lag(...)": "over rolling rolling_mean rolling_sum rolling",
         "top_k(...), or cum_count()": "rank",
+        "process(...), which keeps the value so far": "ewm_mean cum_prod",
+        "process(...), which keeps rows until the next value": "backward_fill bfill interpolate",
+        "lag(column), and a filter for where the value changes": "rle rle_id",
     }.items()
     for name in names.split()
 }
@@ -129,7 +136,23 @@ _WORDS |= {
         "a.minimum(b)": "min_horizontal least",
         "a + b, with numbers as .cast(str)": "concat_str concat",
         "od.count()": "len",
-        "od.count_distinct(column)": "n_unique nunique approx_n_unique",
+        "od.count(where=condition)": "count_if",
+        "od.sum(column, where=condition)": "sum_if",
+        "od.max(column)": "any bool_or",
+        "od.min(column)": "all bool_and",
+        "od.first(column)": "first_value",
+        "od.last(column)": "last_value",
+        "od.quantile(column, q)": "percentile percentile_approx approx_percentile",
+        "key_by(...).top_values(column, 1)": "mode",
+        "key_by(...).top_k(...), or cum_count()": "rank dense_rank",
+        "od.tumbling(length), od.hopping(...), od.session(...) or od.calendar(...)": (
+            "window TumblingWindow TumblingWindower Tumble tumble"
+        ),
+        "od.session(timeout)": "session_window SessionWindow SessionWindower",
+        "od.hopping(length, every=...), or od.rolling(length) with a window per row": (
+            "sliding SlidingWindow SlidingWindower HoppingWindow hop"
+        ),
+        "od.count_distinct(column)": "n_unique nunique approx_n_unique approx_count_distinct",
         "od.mean(column)": "avg",
         "od.std(column)": "stddev",
         "od.arg_max(column, by)": "max_by",

@@ -27,6 +27,12 @@ How = Literal["inner", "left"]
 Validate = Literal["m:m", "m:1"]
 On = str | Sequence[str] | Mapping[str, str]
 
+#: What to write for joins that only ask whether a row is there.
+_IS_THERE = (
+    "; rows whose key is in the table: filter(od.col(key).is_in(values)), the others: "
+    "filter(~od.col(key).is_in(values))"
+)
+
 #: Bytes or elements of a column of strings or lists with offsets of 32 bits.
 OFFSETS_END = 2**31 - 1
 
@@ -57,7 +63,8 @@ class JoinLookup(Operator):
         """Raises PlanError and SchemaError where table and arguments do not fit the schema."""
         where, schema = site.name, site.schema
         if how not in get_args(How):
-            raise PlanError(f"{where}: how must be 'inner' or 'left', got {how!r}")
+            other = _IS_THERE if str(how).removeprefix("left_") in ("semi", "anti") else ""
+            raise PlanError(f"{where}: how must be 'inner' or 'left', got {how!r}{other}")
         if validate not in get_args(Validate):
             raise PlanError(f"{where}: validate must be 'm:m' or 'm:1', got {validate!r}")
         checked_suffix(suffix, where)

@@ -29,6 +29,15 @@ Reach = tuple[int, int | None]
 
 LEFT, RIGHT = 0, 1
 
+#: What to write for joins that others have.
+_OTHER_HOW = {
+    "right": "; swap the two sides",
+    **dict.fromkeys(
+        ("outer", "full"),
+        "; unite it by od.union with the rows of the 'left' join of the swapped sides that nothing matched",
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Sides:
@@ -229,7 +238,8 @@ class IntervalJoin(TimeJoin):
         """Raises PlanError and SchemaError where the arguments do not fit the schema."""
         where = site.name
         if how not in get_args(How):
-            raise PlanError(f"{where}: how must be 'inner' or 'left', got {how!r}")
+            other = _OTHER_HOW.get(str(how), "")
+            raise PlanError(f"{where}: how must be 'inner' or 'left', got {how!r}{other}")
         fields = cls.fields(site, sides, max_state_bytes)
         if not isinstance(within, tuple | list) or len(within) != 2:
             example = "such as ('0s', '1h'), a right tuple up to an hour behind the left one"

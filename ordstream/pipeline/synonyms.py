@@ -36,7 +36,9 @@ _ELSEWHERE = {
         "withWatermark with_watermark assign_timestamps_and_watermarks assignTimestampsAndWatermarks"
     ),
     "reorder(time, slack=..., late=...)": "allowed_lateness allowedLateness",
-    "emit='final' of an aggregation": "suppress",
+    "emit='final' of an aggregation; a window says nothing before it closes, unless emit= asks for it": (
+        "suppress"
+    ),
     "join_interval": "interval_join intervalJoin",
     "schema": "columns dtypes print_schema printSchema",
     "scan": "cumulate",
@@ -51,7 +53,7 @@ _ELSEWHERE = {
     "tail": "last_n",
     "lag": "shift",
     "window(od.tumbling(...), time=...).aggregate(...)": (
-        "tumbling_window group_by_dynamic resample windowedBy windowed_by timeWindow"
+        "tumbling_window group_by_dynamic resample windowedBy windowed_by timeWindow tumble hop cumulate"
     ),
     "window(od.rolling(...), time=...).aggregate(...)": "rolling rangeBetween",
     "sessionize": "session session_window",
@@ -61,7 +63,15 @@ _ELSEWHERE = {
     "map": "apply map_elements map_rows",
     "process, which keeps the value so far in its state": "cum_prod cumprod ewm ewm_mean",
     "window(od.tumbling(...), time=..., fill_gaps=True), which gives empty windows": "upsample asfreq",
-    "process, which keeps what came since the last value": "interpolate",
+    "process, which keeps the rows without a value until the next one": "interpolate bfill backward_fill",
+    "process with on_flush, which sees all rows of a key": "ntile percent_rank cume_dist",
+    "lag, a filter for where the value changes, and lead for the end": "rle rle_id",
+    "scan(name=od.first(column))": "first_value",
+    "scan(name=od.last(column))": "last_value",
+    "branch(condition), which gives two pipelines": "split partition route",
+    "aggregate with an od.sum(column, where=...) per value": "pivot",
+    "flat_map with a function that gives several rows": "unpivot melt",
+    "with_columns(name=od.col(struct).struct.field(name))": "unnest",
     "map_batches": "mapInArrow mapInPandas map_in_arrow mapPartitions map_partitions",
     "stream(data), or od.spark.stream(...)": "writeStream foreachBatch sink_to add_sink addSink to",
     "run(data), or stream(data)": (
@@ -79,7 +89,7 @@ SYNONYMS |= dict.fromkeys(
     "largest rows with top_k",
 )
 SYNONYMS |= dict.fromkeys(
-    ("join", "merge", "lookup", "join_where", "merge_asof"),
+    ("join", "merge", "lookup", "join_where", "merge_asof", "asof_join"),
     "there are join_lookup(table, on=...) for a table that stays as it is, and for another pipeline "
     "join_interval(other, on=..., within=(least, most)) and join_asof(other, on=...)",
 )

@@ -4,6 +4,7 @@ import datetime as dt
 import math
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 import ordstream as od
 from ordstream.expressions.evaluate import evaluate
 from ordstream.expressions.lowering import lower
+from ordstream.testing import run_serial
 
 SCHEMA = pa.schema(
     {
@@ -120,8 +122,34 @@ def test_constants_are_checked():
         lit(2**63)
     with pytest.raises(od.SchemaError, match="constant"):
         lit([1])
-    with pytest.raises(od.SchemaError, match="otherwise"):
-        col("i") + od.when(col("b"), 1)
+    with pytest.raises(od.SchemaError, match=r"has no value: add \.then\(value\)"):
+        col("i") + od.when(col("b"))
+
+
+def test_a_when_without_otherwise_is_null_where_no_case_is_true():
+    data = pa.table({"n": [1, 2, 3, None], "s": ["a", None, "c", "d"]})
+    small = od.when(col("n") < 2).then(col("s"))
+    pipeline = od.Pipeline(data.schema).select(
+        small.alias("a"),
+        b=small.when(col("n") < 3).then("two"),
+        c=od.when(col("n") > 1, col("n")) + 1,
+        d=small.is_null(),
+        e=small.otherwise("else"),
+    )
+    found = pipeline.run(data).table
+    assert found.equals(run_serial(pipeline, data).table)
+    assert found.to_pydict() == {
+        "a": ["a", None, None, None],
+        "b": ["a", "two", None, None],
+        "c": [None, 3, 4, None],
+        "d": [False, True, True, True],
+        "e": ["a", "else", "else", "else"],
+    }
+    assert repr(small) == "if((n < 2), s, None)"
+    polars = pl.from_arrow(data).select(
+        pl.when(pl.col("n") < 2).then(pl.col("s")).when(pl.col("n") < 3).then(pl.lit("two"))
+    )
+    assert polars.to_series().to_list() == found["b"].to_pylist()
 
 
 @given(I64, I64)

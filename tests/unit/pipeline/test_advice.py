@@ -42,6 +42,26 @@ COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
         (lambda: P.key_by("k").deduplicate("x"), r"pipeline\.deduplicate\(\[key, \.\.\.\]\)"),
         (lambda: P.x, r"has no 'x': a column is written od\.col\('x'\)"),
         (lambda: P.upsample("1m"), "fill_gaps=True"),
+        (lambda: P.suppress(), "a window says nothing before it closes"),
+        (lambda: P.key_by("k").bfill("x"), "process, which keeps the rows without a value"),
+        (lambda: P.split(X > 0), r"branch\(condition\)"),
+        (lambda: X.sign(), r"od\.when\(column > 0\)"),
+        (lambda: X.rle_id(), r"pipeline\.key_by\(\.\.\.\)\.lag\(column\), and a filter"),
+        (lambda: od.any("b"), r"write od\.max\(column\)$"),
+        (lambda: od.count_if(X > 0), r"write od\.count\(where=condition\)"),
+        (lambda: od.window("ts", "1m"), r"write od\.tumbling\(length\)"),
+        (
+            lambda: TIMED.join_interval(TIMED, on="k", within=(0, 1), how="right", time="ts"),
+            "how must be 'inner' or 'left', got 'right'; swap the two sides",
+        ),
+        (
+            lambda: TIMED.join_interval(TIMED, on="k", within=(0, 1), how="outer", time="ts"),
+            "got 'outer'; unite it by od.union with the rows of the 'left' join",
+        ),
+        (
+            lambda: P.join_lookup(pa.table({"k": [1]}), on="k", how="anti"),
+            r"got 'anti'; rows whose key is in the table: filter\(od\.col\(key\)\.is_in\(values\)\)",
+        ),
         (lambda: P.key_by("k").ewm_mean("x"), "process, which keeps the value so far"),
         (lambda: P.key_by("k").aggregate([od.count().alias("n")]), r"a list is written behind a star, \*\["),
         (
