@@ -135,7 +135,7 @@ class TopK(Operator):
 
     @property
     def only_at_end(self) -> bool:
-        return self.emit == "final"
+        return self.emit == "final" and self.window is None  # else a list when a window is over
 
     def final(self) -> Operator:
         return self if self.emit == "final" else self.changed(emit="final")

@@ -271,7 +271,6 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         """One output per tuple, by a function of many tuples that treats each row by itself.
 
         How tuples are cut into batches is not defined, so the result of a row must not depend on other rows.
-        Products of matrices (`X @ w`) add in an order that may: round what a model gives.
 
         Parameters
         ----------

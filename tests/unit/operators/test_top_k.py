@@ -233,3 +233,17 @@ def test_far_fewer_bytes_stay_of_a_long_window_whose_keys_ascend():
         kernel.push([list(column) for column in zip(*rows, strict=True)])
     assert kernel.state_bytes < 200_000
     kernel.close()
+
+
+def test_the_lists_of_windows_come_before_the_end_of_a_suspended_stream():
+    keys, windows = [1, 2, 3, 1, 2, 9, 4, 5], [0, 0, 0, 1, 1, 2, 5, 5]
+    data = pa.table({"w": windows, "k": keys, "n": [5, 7, 6, 1, 2, 3, 8, 9]})
+    best = od.Pipeline(data.schema).top_k(2, by="n", key="k", window="w")
+    whole = run_serial(best, data).table
+    for cut in range(len(data) + 1):
+        first = best.run(data.slice(0, cut), end="suspend")
+        assert first.table.equals(run_serial(best, data.slice(0, cut), end="suspend").table)
+        rest = best.run(data.slice(cut), restore=first.snapshot)
+        assert pa.concat_tables([first.table, rest.table]).equals(whole)
+    with pytest.raises(od.PlanError, match=r"'top_k_1' \(top_k\) emits at the end of the stream only"):
+        od.Pipeline(data.schema).top_k(2, by="n", key="k").run(data, end="suspend")
