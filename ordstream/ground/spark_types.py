@@ -50,7 +50,7 @@ def schema_of_spark(given: Any, where: str) -> pa.Schema:
     """
     from pyspark.sql.types import StructType
 
-    if hasattr(given, "to_spark"):
+    if hasattr(type(given), "to_spark"):  # a frame of Spark Connect has any attribute: a column of that name
         raise SchemaError(f"{where}: for a frame of pandas on Spark give df.to_spark()")
     session = getattr(given, "sparkSession", None)
     struct = given if session is None else given.schema

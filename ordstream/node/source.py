@@ -249,7 +249,7 @@ def batches_of(data: Any) -> Iterator[Any]:
         yield pa.record_batch(data)
     elif isinstance(data, str | bytes | os.PathLike | Mapping):
         raise SourceError(f"cannot read {type(data).__name__}: {_advice(data)}")
-    elif hasattr(data, "to_batches"):  # pyarrow datasets and scanners, in the order of their files
+    elif hasattr(type(data), "to_batches"):  # pyarrow datasets and scanners, in the order of their files
         yield from data.to_batches()
     elif isinstance(data, Iterable):
         for place, item in enumerate(data, start=1):

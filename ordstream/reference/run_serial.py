@@ -426,7 +426,7 @@ def _batches(data: Any, where: str = "") -> Iterable[pa.RecordBatch]:
         return [data]
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)  # type: ignore[no-any-return]
-    if hasattr(data, "to_batches"):  # a dataset
+    if hasattr(type(data), "to_batches"):  # a dataset
         return data.to_batches()  # type: ignore[no-any-return]
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
         return (part for at, item in enumerate(data, 1) for part in _batches(item, f"item {at}: "))

@@ -79,7 +79,7 @@ def check_pipeline(given: Any, call: str) -> None:
 
 def check_frame(df: Any) -> None:
     """Raise PlanError for what is no DataFrame, or a streaming one."""
-    if hasattr(df, "to_spark"):
+    if hasattr(type(df), "to_spark"):  # a frame of Spark Connect has any attribute: a column of that name
         raise PlanError("a Spark DataFrame is needed, got one of pandas on Spark: give df.to_spark()")
     if not hasattr(df, "sparkSession"):
         raise PlanError(

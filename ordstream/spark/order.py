@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     AtomicType,
     DataType,
@@ -97,6 +98,10 @@ def _key(item: str | Column, df: DataFrame) -> OrderKey:
         _check_type(item, df.schema.fields[place].dataType)
         return OrderKey(place, None, item)
     column, descending, nulls_last = _taken_apart(item)
+    if _is_constant(column):
+        text = _text(column).strip("'")  # classic Spark puts some around a text
+        meant = f": F.lit is a constant; write F.col({text!r})" if text in df.columns else ""
+        raise PlanError(f"order_by: {text} is the same in all rows, so it orders none{meant}")
     with unlogged():
         try:
             (field,) = df.select("*", column).schema.fields[len(df.columns) :]
@@ -119,7 +124,8 @@ def _check_sorted_by(column: Column, df: DataFrame) -> None:
     """Raise SchemaError for what Spark itself sorts no rows by: `explode` makes several rows of one."""
     with unlogged():
         try:
-            df.orderBy(column).schema  # noqa: B018
+            # Spark Connect knows the schema of what is only sorted, and does not ask the server
+            df.orderBy(column).select(F.lit(1)).schema  # noqa: B018
         except AnalysisException as error:
             raise SchemaError(f"order_by: {str(error).splitlines()[0]}") from error
 
@@ -161,6 +167,14 @@ def _taken_apart(column: Column) -> tuple[Column, bool, bool]:
     if type(expression).__name__ != "SortOrder":
         return column, False, False
     return made(expression._child), not expression._ascending, not expression._nullsFirst
+
+
+def _is_constant(column: Column) -> bool:
+    """Whether it is a literal. Its text may be the name of a column."""
+    inside = vars(column)
+    if "_jc" in inside:
+        return bool(inside["_jc"].node().getClass().getSimpleName() == "Literal")
+    return type(inside["_expr"]).__name__ == "LiteralExpression"
 
 
 def _java_column(node: Any) -> Any:

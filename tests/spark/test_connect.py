@@ -87,7 +87,7 @@ def test_a_client_of_a_server_starts_no_spark_of_its_own(monkeypatch, java):
 CLIENT = """
 import sys
 import time
-from pyspark.sql import SparkSession, functions as F
+from pyspark.sql import SparkSession, Window, functions as F
 import ordstream as od
 from ordstream.spark import Channel, apply, progress
 
@@ -126,6 +126,13 @@ try:
     od.Pipeline(packed.withColumn("v", F.parse_json(F.lit("{}"))))
 except od.SchemaError as error:
     print(error)
+for key in (F.lit("k"), F.explode(F.array("k", "k")), F.row_number().over(Window.orderBy("k"))):
+    try:
+        apply(pipeline, df, order_by=key)
+    except (od.SchemaError, od.PlanError) as error:
+        print("refused", str(error)[:60])
+    else:
+        print("taken", key)
 for key in (F.desc("nothing"), F.array("k"), F.collate(F.lit("a"), "UNICODE_CI")):
     try:
         apply(pipeline, df, order_by=key)
@@ -179,7 +186,8 @@ def test_apply_through_a_server(server):
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    variant, missing, nested, collated = ended.stdout.splitlines()
+    variant, *refused, missing, nested, collated = ended.stdout.splitlines()
+    assert [line.startswith("refused order_by: ") for line in refused] == [True] * 3, refused
     assert variant.startswith("column 'v' is variant in Spark; a pipeline carries all types of Spark's but")
     assert missing.startswith("unknown column 'nothing' in the DataFrame; available: 'TS', 'k'")
     assert "is array<bigint>, by which a node can't compare rows" in nested

@@ -93,7 +93,9 @@ def test_presorted_rows_are_checked_in_their_direction(mixed):
         (lambda: F.struct("i", "n").desc(), "is struct<.*>, by which a node can't compare rows"),
         (lambda: F.expr("map(i, n)"), "is map<int,bigint>"),
         (lambda: F.expr("make_ym_interval(i, 1)"), "interval year to month, by which"),
-        (lambda: F.lit(None), "is void"),
+        (lambda: F.lit(None), "NULL is the same in all rows, so it orders none$"),
+        (lambda: F.lit("n"), r"order_by: n is the same in all rows, .* constant; write F.col\('n'\)"),
+        (lambda: F.lit(1).desc(), "order_by: 1 is the same in all rows, so it orders none$"),
         (lambda: F.collate("s", "UTF8_LCASE").desc(), "has the collation UTF8_LCASE.*F.collate"),
         (lambda: F.sum("i"), "order_by: "),
         (lambda: F.explode(F.array("n", "n")), "order_by: .*GENERATOR"),  # each row would come twice

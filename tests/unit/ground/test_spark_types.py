@@ -29,6 +29,8 @@ from pyspark.sql.types import (
 )
 
 from ordstream.spark import spark_schema
+from ordstream.spark.columns import check_frame
+from ordstream.testing import run_serial
 
 UTC = pa.timestamp("us", "UTC")
 
@@ -137,3 +139,32 @@ def test_there_and_back(type_):
 )
 def test_what_spark_has_not_gets_wider_at_any_depth(type_, name):
     assert spark_schema(pa.schema([("c", type_)]))["c"].dataType.simpleString() == name
+
+
+class ConnectFrame:
+    """As a frame of Spark Connect: whatever it is asked for, it has a column of that name."""
+
+    __module__ = "pyspark.sql.connect.dataframe"
+    columns = ("id",)
+    isStreaming = False
+    schema = StructType([StructField("id", LongType())])
+
+    class sparkSession:
+        class conf:
+            get = staticmethod(lambda *_: "UTC")
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return f"Column<'{name}'>"
+
+
+def test_a_frame_that_has_any_attribute_is_a_frame():
+    """It was taken for one of pandas on Spark: no frame of Spark Connect was taken at all."""
+    frame = ConnectFrame()
+    assert od.Pipeline(frame).schema == pa.schema([("id", pa.int64())])
+    check_frame(frame)
+    with pytest.raises(od.SourceError, match=r"a Spark DataFrame goes to od\.spark\.apply"):
+        od.Pipeline(frame).run(frame)
+    with pytest.raises(od.SourceError, match=r"Arrow data is needed"):
+        run_serial(od.Pipeline(frame), frame)
