@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import zlib
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -71,7 +72,8 @@ def commit(checkpoint: Path, sizes: Sequence[Sequence[int]] = SIZES) -> list[Epo
             path = checkpoint / "output" / f"{number}-{position}-attempt.parquet"
             table = rows(at, size)
             pq.write_table(table, path, write_page_checksum=True)
-            named.append(OutputFile(path, size, path.stat().st_size))
+            data = path.read_bytes()
+            named.append(OutputFile(path, size, len(data), f"{zlib.crc32(data):08x}"))
             at += size
             if size:
                 through = OrderTag(table["_serial"][-1].as_py(), table["_index"][-1].as_py())
@@ -102,15 +104,19 @@ def same(found: pa.Table, expected: pa.Table) -> bool:
 def to_json(epochs: Sequence[Epoch]) -> str:
     """For another process."""
     told = [
-        [e.number, [[str(f.path), f.rows, f.bytes] for f in e.files], bytes(e.emitted_through).hex()]
-        for e in epochs
+        [
+            one.number,
+            [[str(file.path), file.rows, file.bytes, file.crc32] for file in one.files],
+            bytes(one.emitted_through).hex(),
+        ]
+        for one in epochs
     ]
     return json.dumps(told)
 
 
 def from_json(text: str) -> list[Epoch]:
     def epoch(number: int, files: Any, through: str) -> Epoch:
-        named = [OutputFile(Path(path), rows, size) for path, rows, size in files]
+        named = [OutputFile(Path(path), *told) for path, *told in files]
         return Epoch(number, named, OrderTag.from_bytes(bytes.fromhex(through)))
 
     return [epoch(*told) for told in json.loads(text)]

@@ -45,7 +45,8 @@ STOP_LOGGERS = (
 def epoch_of(log: EpochLog, manifest: EpochManifest) -> Epoch:
     """A committed epoch as sinks take it."""
     files = [
-        OutputFile(log.folder / OUTPUT / one["file"], one["rows"], one["bytes"]) for one in manifest.output
+        OutputFile(log.folder / OUTPUT / one["file"], one["rows"], one["bytes"], one.get("crc32", ""))
+        for one in manifest.output
     ]
     return Epoch(manifest.number, files, OrderTag(*manifest.emitted_through))
 

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from pathlib import Path
 
 from ordstream.errors import CheckpointError, PlanError, SinkError, shown
@@ -198,10 +199,33 @@ class ParquetFolder:
         except OSError:
             pass  # another file system, or one without links
         half = self._half()
-        with file.path.open("rb") as source, self._files.create(half) as copy:
-            shutil.copyfileobj(source, copy, 1 << 20)
-            self._files.sync(copy)
+        try:
+            with file.path.open("rb") as source, self._files.create(half) as copy:
+                shutil.copyfileobj(source, copy, 1 << 20)
+                self._files.sync(copy)
+            self._check_copy(file, half, epoch)
+        except BaseException:
+            half.unlink(missing_ok=True)
+            raise
         self._name_it(half, target)
+
+    def _check_copy(self, file: OutputFile, half: Path, epoch: int) -> None:
+        """See that a copy is what was committed: a folder may be a network's, and files of older releases
+        have no checksums that a reader would look at.
+        """
+        wanted = (file.bytes, file.crc32)
+        if not file.crc32 or _size_and_crc(half) == wanted:
+            return
+        if _size_and_crc(file.path) != wanted:
+            raise CheckpointError(
+                f"{file.path}: a committed file is damaged: its length or checksum is not what was written; "
+                "bring it back from a copy"
+            )
+        raise SinkError(
+            f"{self.folder}: the copy of {file.path} is not what was copied, so it did not get its name: "
+            f"look at the file system. Epoch {epoch} is committed in the checkpoint and comes again at the "
+            "next start"
+        )
 
     def _other(self, path: Path, epoch: int) -> CheckpointError:
         before = epoch - 1 if epoch else None
@@ -248,6 +272,14 @@ class ParquetFolder:
 
 def _hidden(name: str) -> bool:
     return name.startswith((".", "_"))
+
+
+def _size_and_crc(path: Path) -> tuple[int, str]:
+    size = crc = 0
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            size, crc = size + len(data), zlib.crc32(data, crc)
+    return size, f"{crc:08x}"
 
 
 def _name(epoch: int, position: int, total: int) -> str:

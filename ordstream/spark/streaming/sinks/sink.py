@@ -46,11 +46,14 @@ class OutputFile:
     path : Path
     rows : int
     bytes : int
+    crc32 : str
+        Of the whole, in hexadecimal digits; "": not known.
     """
 
     path: Path
     rows: int
     bytes: int
+    crc32: str = ""
 
 
 @dataclass(frozen=True)

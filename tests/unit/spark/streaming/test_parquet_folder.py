@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -144,6 +145,43 @@ def test_a_copy_that_was_damaged_is_seen(tmp_path, epochs, info, monkeypatch):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match="not of the epoch 0 that is committed"):
         sink.deliver(epochs[0])
+
+
+def flipped(data):
+    return data[:40] + bytes([data[40] ^ 1]) + data[41:]
+
+
+@pytest.mark.parametrize("torn", [lambda data: data[:-1], flipped, lambda data: b""])
+def test_a_torn_copy_gets_no_name(tmp_path, epochs, info, monkeypatch, torn):
+    """A reader would find it only where pages have checksums, which older releases did not write."""
+    link, copy = Files.link, shutil.copyfileobj
+
+    def elsewhere(self, source, target):
+        if source.parent != target.parent:
+            raise OSError(errno.EXDEV, "cross-device link")
+        link(self, source, target)
+
+    monkeypatch.setattr(Files, "link", elsewhere)
+    sink = opened(tmp_path / "out", info)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfileobj", lambda source, to, _: to.write(torn(source.read())))
+        with pytest.raises(SinkError, match=r"is not what was copied, .*Epoch 0 is committed .* next start"):
+            sink.deliver(epochs[0])
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["_ordstream.json"]
+    assert shutil.copyfileobj is copy
+    sink = opened(tmp_path / "out", info)
+    assert sink.delivered() is None
+    for epoch in epochs[:-1]:
+        sink.deliver(epoch)
+    path = epochs[-1].files[0].path
+    data = path.read_bytes()
+    path.write_bytes(torn(data))
+    with pytest.raises(CheckpointError, match=r"a committed file is damaged: .* bring it back from a copy"):
+        sink.deliver(epochs[-1])
+    path.write_bytes(data)
+    sink.deliver(epochs[-1])
+    assert same(pq.read_table(tmp_path / "out"), whole(SIZES))
+    assert not list((tmp_path / "out").glob(".ordstream-*"))
 
 
 def test_no_links_at_all(tmp_path, epochs, info, monkeypatch):
