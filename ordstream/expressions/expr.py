@@ -32,6 +32,7 @@ from ordstream.expressions.fields import Structs
 from ordstream.expressions.lists import Lists
 from ordstream.expressions.namespaces import Strings, Times, reading
 from ordstream.expressions.synonyms import advice
+from ordstream.ground.numbers import as_int
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
 TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -152,7 +153,7 @@ class Expr:
         return Apply("is_not_null", self)
 
     def coalesce(self, *others: Any) -> Expr:
-        """The first value that is not null."""
+        """The first of the value and `others` that is not null."""
         result: Expr = self
         for other in others:
             result = Apply("coalesce", result, other)
@@ -161,8 +162,8 @@ class Expr:
     fill_null = coalesce
 
     def isin(self, values: Any, *more: Any) -> Expr:
-        """True where the value is one of `values` (no nulls among them), a list or several arguments; null
-        where the value is null.
+        """True where the value is one of `values` (no nulls among them), a list or several arguments
+        (`isin(1, 2)`: `values` and `more`); null where the value is null.
         """
         given: Any = (values, *more) if more else values
         if isinstance(given, builtins.str | bytes) or not isinstance(given, Iterable):  # "ab": no "a", "b"
@@ -178,7 +179,7 @@ class Expr:
     is_between = between
 
     def clip(self, lower_bound: Any = None, upper_bound: Any = None) -> Expr:
-        """The value, or the bound that it is beyond; null and NaN stay."""
+        """The value, or that of `lower_bound` and `upper_bound` which it is beyond; null and NaN stay."""
         result: Expr = self
         if lower_bound is not None:
             result = if_else(result < lower_bound, lower_bound, result)
@@ -207,11 +208,11 @@ class Expr:
         return Apply("pow", self, exponent)
 
     def minimum(self, other: Any) -> Expr:
-        """The smaller of two values; a NaN loses, a null gives null."""
+        """The smaller of the value and `other`; a NaN loses, a null gives null."""
         return Apply("min", self, other)
 
     def maximum(self, other: Any) -> Expr:
-        """The larger of two values; a NaN loses, a null gives null."""
+        """The larger of the value and `other`; a NaN loses, a null gives null."""
         return Apply("max", self, other)
 
     def sqrt(self) -> Expr:
@@ -243,7 +244,7 @@ class Expr:
         return Apply("atan", self)
 
     def atan2(self, x: Any) -> Expr:
-        """Angle of the point (x, self), radians."""
+        """Angle of the point `(x, self)`, radians."""
         return Apply("atan2", self, x)
 
     def exp(self) -> Expr:
@@ -278,7 +279,7 @@ class Expr:
         As in Polars `round(x * 10**decimals) / 10**decimals`; a float of 2**52 or more, which has no
         decimals, stays.
         """
-        given: Any = decimals
+        given = decimals = as_int(decimals)
         if isinstance(given, bool) or not isinstance(given, int) or not -15 <= given <= 15:
             raise SchemaError(f"round: decimals must be an int from -15 to 15, got {decimals!r}")
         if decimals == 0:
@@ -505,14 +506,14 @@ def col(name: str) -> Column:
 
 
 def lit(value: Any, type_: Any = None) -> Literal:
-    """A constant: bool, int, float, str, bytes, a `datetime` object, a `pyarrow.Scalar`, or None (with a
-    type).
+    """A constant: bool, int, float, str, bytes, a `datetime` object, a `pyarrow.Scalar`, or None as `value`;
+    `type_` is that of None.
     """
     return Literal(value, type_)
 
 
 def if_else(condition: Any, value: Any, otherwise: Any) -> Expr:
-    """`value` where the condition is true, `otherwise` where it is false or null. Both are evaluated for
+    """`value` where `condition` is true, `otherwise` where it is false or null. Both are evaluated for
     every row.
     """
     return Apply("if", condition, value, otherwise)
@@ -570,7 +571,7 @@ def when(condition: Any) -> Then: ...
 @overload
 def when(condition: Any, value: Any) -> When: ...
 def when(condition: Any, value: Any = _OPEN) -> When | Then:
-    """`when(c1, a).when(c2, b).otherwise(c)`: the value of the first case that is true.
+    """`when(c1, a).when(c2, b).otherwise(c)`: the `value` of the first case whose `condition` is true.
 
     `when(c1).then(a).when(c2).then(b).otherwise(c)`, as in Polars, is the same. Without `otherwise` it is
     null where no case is true.

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.synonyms import advice
+from ordstream.ground.numbers import as_int
 from ordstream.ground.types import INT64_MAX
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ class Strings:
 
     def slice(self, offset: int, length: int | None = None) -> Expr:
         """Characters from `offset` on (0: the first; negative: from the end), at most `length` of them."""
-        _whole(offset, "str.slice: offset", None)
+        offset = _whole(offset, "str.slice: offset", None)
         if length is not None:
-            _whole(length, "str.slice: length", 0)
+            length = _whole(length, "str.slice: length", 0)
         return self._made("slice", option=(offset, length))
 
     def replace(self, old: str, new: str, *, n: int | None = None, regex: bool = False) -> Expr:
@@ -86,19 +87,19 @@ class Strings:
             `old` is a regular expression (RE2), and "\\1" in `new` its first group.
         """
         if n is not None:
-            _whole(n, "str.replace: n", 1, INT64_MAX)
+            n = _whole(n, "str.replace: n", 1, INT64_MAX)
         old, new = _string(old, "replace"), _string(new, "replace")
         if not old:
             raise SchemaError("str.replace: what is replaced must not be empty")
         return self._made("replace", option=(old, new, n, bool(regex)))
 
     def head(self, n: int) -> Expr:
-        """The first n characters."""
+        """The first `n` characters."""
         return self.slice(0, n)
 
     def tail(self, n: int) -> Expr:
-        """The last n characters."""
-        _whole(n, "str.tail: n", 0)
+        """The last `n` characters."""
+        n = _whole(n, "str.tail: n", 0)
         return self.slice(-n, n) if n else self.slice(0, 0)
 
     def reverse(self) -> Expr:
@@ -106,15 +107,15 @@ class Strings:
         return self._made("reverse")
 
     def strip_chars(self, characters: str | None = None) -> Expr:
-        """Without these characters at both ends; default: without white space (Python's `strip`)."""
+        """Without these `characters` at both ends; default: without white space (Python's `strip`)."""
         return self._stripped("strip_chars", characters)
 
     def strip_chars_start(self, characters: str | None = None) -> Expr:
-        """Without these characters at the beginning (Python's `lstrip`)."""
+        """Without these `characters` at the beginning (Python's `lstrip`)."""
         return self._stripped("strip_chars_start", characters)
 
     def strip_chars_end(self, characters: str | None = None) -> Expr:
-        """Without these characters at the end (Python's `rstrip`)."""
+        """Without these `characters` at the end (Python's `rstrip`)."""
         return self._stripped("strip_chars_end", characters)
 
     def pad_start(self, length: int, fill_char: str = " ") -> Expr:
@@ -153,7 +154,7 @@ class Strings:
             1 is the first pair of parentheses; 0 is all that matches.
         """
         pattern = _string(pattern, "extract")
-        _whole(group_index, "str.extract: group_index", 0)
+        group_index = _whole(group_index, "str.extract: group_index", 0)
         found = self._made("extract", option=(pattern, group_index))
         return self._apply("if", self.contains(pattern, regex=True), found, None)
 
@@ -173,7 +174,7 @@ class Strings:
             `by` is a regular expression (RE2); where it matches nothing between two characters, they part.
         """
         if n is not None:
-            _whole(n, "str.split: n", 1, INT64_MAX)
+            n = _whole(n, "str.split: n", 1, INT64_MAX)
         if by is None and regex:
             raise SchemaError("str.split: regex=True needs a regular expression")
         if by is not None and not _string(by, "split") and not regex:
@@ -206,7 +207,7 @@ class Strings:
         return self._read("to_datetime", pa.timestamp(time_unit), format, strict)
 
     def to_date(self, format: str | None = None, *, strict: bool = True) -> Expr:
-        """The date that the value says, by a format, and `strict`, as in `to_datetime`; default:
+        """The date that the value says, by a `format`, and `strict`, as in `to_datetime`; default:
         "2024-02-29".
         """
         return self._read("to_date", pa.date32(), format, strict)
@@ -224,7 +225,7 @@ class Strings:
         return self._made(function, option=characters)
 
     def _padded(self, function: str, length: int, fill_char: str) -> Expr:
-        _whole(length, f"str.{function}: length", 0, MOST_PADDED)
+        length = _whole(length, f"str.{function}: length", 0, MOST_PADDED)
         if len(_string(fill_char, function)) != 1:
             raise SchemaError(f"str.{function}: fill_char must be one character, got {fill_char!r}")
         return self._made(function, option=(length, fill_char))
@@ -316,8 +317,8 @@ class Times:
         return self._made("date")
 
     def strftime(self, format: str) -> Expr:
-        """The date or time as text: `strftime("%Y-%m-%d %H:%M")`, letters as in C (without `%f`, `%s`, `%k`,
-        `%l` and signs in front of a letter), without fractions of a second.
+        """The date or time as text: `strftime("%Y-%m-%d %H:%M")`, letters of `format` as in C (without
+        `%f`, `%s`, `%k`, `%l` and signs in front of a letter), without fractions of a second.
         """
         return self._made("strftime", option=_string(format, "strftime", "dt"))
 
@@ -365,11 +366,11 @@ class Times:
         return self._made("truncate", option=every)
 
     def epoch(self, unit: Literal["d", "s", "ms", "us", "ns"] = "us") -> Expr:
-        """Whole units since 1970-01-01, rounded down."""
+        """Whole units (`unit`: "d", "s", "ms", "us" or "ns") since 1970-01-01, rounded down."""
         return self._made("epoch", option=unit)
 
     def convert_time_zone(self, time_zone: str) -> Expr:
-        """The same instant, read in another zone; the value has a zone."""
+        """The same instant, read in another zone, `time_zone="Europe/Berlin"`; the value has a zone."""
         return self._made("convert_time_zone", option=_string(time_zone, "convert_time_zone", "dt"))
 
     def replace_time_zone(
@@ -404,12 +405,14 @@ class Times:
         return self._apply(f"dt.{function}", self._expr, option=option)
 
 
-def _whole(value: Any, what: str, least: int | None, most: int | None = None) -> None:
+def _whole(given: Any, what: str, least: int | None, most: int | None = None) -> int:
+    value = as_int(given)
     if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
         bound = "" if least is None else f" of at least {least}"
         raise SchemaError(f"{what} must be an int{bound}, got {value!r}")
     if most is not None and value > most:
         raise SchemaError(f"{what} must be at most {most:,}, got {value}")
+    return int(value)
 
 
 def _string(value: Any, what: str, of: str = "str") -> str:

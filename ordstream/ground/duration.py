@@ -7,14 +7,16 @@ import re
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.ground.datetimes import span_ns
+from ordstream.ground.datetimes import numpy_span_ns, span_ns
+from ordstream.ground.numbers import as_int
 from ordstream.ground.types import INT64_MAX, INT64_MIN
 
-Duration = int | str | datetime.timedelta
+Duration = int | str | datetime.timedelta | np.timedelta64
 
 _MINUTE = 60 * 10**9
 
@@ -40,7 +42,7 @@ def nanoseconds(value: Any, what: str) -> Fraction:
 
     Parameters
     ----------
-    value : str or timedelta
+    value : str, timedelta (pandas' too) or numpy.timedelta64
     what : str
         What it is, for the error.
 
@@ -51,6 +53,11 @@ def nanoseconds(value: Any, what: str) -> Fraction:
     """
     if isinstance(value, datetime.timedelta):
         return Fraction(span_ns(value))
+    if isinstance(value, np.timedelta64):
+        found = numpy_span_ns(value)
+        if found is None:
+            raise PlanError(f"{what} must be a span of a known length (weeks or shorter); got {value!r}")
+        return Fraction(found)
     if not isinstance(value, str):
         raise PlanError(f"{what} must be a timedelta or {WRITTEN}; got {value!r}")
     text = value.strip()
@@ -71,7 +78,7 @@ def time_span(value: Duration, field: pa.Field, what: str) -> int:
 
     Parameters
     ----------
-    value : int, str or timedelta
+    value : int, str, timedelta or numpy.timedelta64
         An int is in the column's unit. A column of integers has no unit of its own: it takes an int.
     field : pyarrow.Field
         The column.
@@ -90,9 +97,10 @@ def time_span(value: Duration, field: pa.Field, what: str) -> int:
     if not is_clock and (not pat.is_integer(type_) or pat.is_uint64(type_)):
         text = "an integer (int64 or narrower), a timestamp or a date"
         raise SchemaError(f"the time column {field.name!r} must be {text}, it is {type_}")
+    value = as_int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return _fits(value, value, what)
-    if not isinstance(value, str | datetime.timedelta) or not is_clock:
+    if not isinstance(value, str | datetime.timedelta | np.timedelta64) or not is_clock:
         kinds = "an int, a timedelta or a text such as '30m'" if is_clock else "an int"
         why = "" if is_clock else ": a column of integers has no unit of time"
         raise PlanError(f"{what} must be {kinds} for {field.name!r} ({type_}), got {value!r}{why}")

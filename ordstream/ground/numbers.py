@@ -30,6 +30,14 @@ def dtype_of(kind: pa.DataType) -> np.dtype[Any]:
     return _DTYPES[str(kind)]
 
 
+def as_int(value: Any) -> Any:
+    """NumPy's integers, which pandas and reductions give, as Python's; anything else as it is. NumPy counts
+    a `timedelta64` among its integers.
+    """
+    is_one = isinstance(value, np.integer) and not isinstance(value, np.timedelta64)
+    return int(value) if is_one else value
+
+
 def integers(values: npt.NDArray[Any]) -> pa.Array:
     """An array of the same numbers, none of them null, which keeps the memory alive.
 

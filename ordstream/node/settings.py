@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from ordstream.errors import PlanError
+from ordstream.ground.numbers import as_int
 from ordstream.ground.ordertags import OrderTag
 from ordstream.operators.arguments import MOST_BUCKETS
 from ordstream.operators.punctuation import Every
+from ordstream.operators.shed import log_of
 from ordstream.snapshots.checkpoint import Checkpoint
 
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
@@ -197,6 +199,8 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
         raise PlanError(f"checkpoint must be a folder or an od.Checkpoint, got {folder!r:.80}")
     if settings.punctuate is not None and not isinstance(settings.punctuate, Every):
         raise PlanError(f"punctuate must be od.every(column, period), got {settings.punctuate!r}")
+    if settings.shed_log is not None:
+        log_of(settings.shed_log, "")
     if settings.arrivals is not None:
         given = np.asarray(settings.arrivals)
         if given.ndim != 1 or given.dtype.kind not in "iu" or (np.diff(given.astype(np.int64)) < 0).any():
@@ -232,15 +236,16 @@ def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 def whole(name: str, value: Any, low: int, high: int, more: str = "") -> int:
     """The value if it is a whole number from `low` to `high`; PlanError naming it otherwise."""
     _whole(name, value, low, high, more)
-    return int(value)
+    return int(as_int(value))
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return isinstance(as_int(value), int | float | np.floating) and not isinstance(value, bool)
 
 
 def _whole(name: str, value: Any, low: int, high: int, more: str = "") -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+    number = as_int(value)
+    if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
         raise PlanError(f"{name} must be a whole number from {low} to {high}{more}, got {value!r}")

@@ -20,7 +20,9 @@ import pyarrow as pa
 
 from ordstream.errors import CheckpointError, PlanError, told
 from ordstream.ground.duration import nanoseconds
+from ordstream.ground.numbers import as_int
 from ordstream.ground.ordertags import OrderTag
+from ordstream.ground.types import INT64_MAX
 from ordstream.node.report import SnapshotFigures
 from ordstream.node.settings import Settings
 from ordstream.node.worker_threads import start
@@ -96,7 +98,10 @@ def seconds_of(every: Any) -> float | None:
     PlanError
         It is neither.
     """
+    every = as_int(every)
     if isinstance(every, int) and not isinstance(every, bool) and every > 0:
+        if every > INT64_MAX:
+            raise PlanError(f"every must fit into int64, got {every!r} tuples")
         return None
     try:
         found = float(nanoseconds(every, "every")) / 1e9

@@ -13,6 +13,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr
 from ordstream.expressions.lowering import lower
+from ordstream.ground.numbers import as_int
 from ordstream.ground.packed_types import is_packed_list
 from ordstream.ground.types import INT64_MAX, column_index, is_list, key_type, unique_names
 
@@ -124,6 +125,7 @@ def nonempty(name: Any, where: str) -> str:
 
 def positive_int(value: Any, what: str, most: int = INT64_MAX) -> int:
     """The value if it is an int of at least 1 and at most `most`; PlanError naming it otherwise."""
+    value = as_int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PlanError(f"{what} must be an int of at least 1, got {value!r}")
     if value > most:
@@ -140,6 +142,7 @@ def distance(n: Any, where: str, most: int) -> int:
 
 def count_bound(value: Any, what: str) -> int:
     """The value if it is an int that a count can be compared with; PlanError naming it otherwise."""
+    value = as_int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= INT64_MAX:
         raise PlanError(f"{what} must be an int of at least 0, got {value!r}")
     return value

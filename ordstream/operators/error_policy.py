@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from ordstream.errors import Cancelled, PlanError
+from ordstream.ground.numbers import as_int
 
 Then = Literal["fail", "skip", "dead_letter"]
 
@@ -48,7 +49,7 @@ def retry(n: int, *, then: Then = "fail") -> Retry:
     PlanError
         `n` or `then` can't be.
     """
-    given: Any = n
+    given = n = as_int(n)
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_RETRIES:
         raise PlanError(f"retry: n must be an int from 1 to {MOST_RETRIES}, got {n!r}")
     if then not in get_args(Then):

@@ -181,5 +181,5 @@ def bind_flat_map(site: Site, fn: Any, schema: Any, fan_out: int, *, compiled: b
     """The operator of `Pipeline.flat_map` with a function."""
     if compiled:
         return CompiledFlatMap.bind(site, fn, schema, fan_out)
-    positive_int(fan_out, f"{site.name}: fan_out", MOST_FAN_OUT)
+    fan_out = positive_int(fan_out, f"{site.name}: fan_out", MOST_FAN_OUT)
     return FlatMapRows.bind(site, fn, schema)

@@ -75,7 +75,7 @@ class Preceding(Operator):
     ) -> Self:
         """Raises PlanError and SchemaError where the arguments do not fit the schema."""
         name, schema = site.name, site.schema
-        positive_int(n, f"{name}: n", MOST_PRECEDING)
+        n = positive_int(n, f"{name}: n", MOST_PRECEDING)
         time_index = span = None
         if (time is None) != (within is None):
             raise PlanError(f"{name}: time and within go together, got time={time!r}, within={within!r}")

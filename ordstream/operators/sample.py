@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ordstream.errors import PlanError
+from ordstream.ground.numbers import as_int
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
 
@@ -37,10 +38,10 @@ class Sample(Operator):
         given: Any = fraction
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
             raise PlanError(f"{site.name}: fraction must be a number from 0 to 1, got {fraction!r}")
-        number: Any = seed
+        number: Any = as_int(seed)
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MASK:
             raise PlanError(f"{site.name}: seed must be an int from 0 to 2**64 - 1, got {seed!r}")
-        return cls(**site.fields(site.schema), fraction=float(fraction), seed=seed)
+        return cls(**site.fields(site.schema), fraction=float(fraction), seed=number)
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.sample import SampleKernel

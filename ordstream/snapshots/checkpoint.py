@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ordstream._core.state.key_groups import GROUPS, KEY_HASH_VERSION
 from ordstream.errors import CheckpointError, PlanError, shown, told
+from ordstream.ground.numbers import as_int
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.snapshots.manifest import FORMAT, Manifest, Parent
 from ordstream.snapshots.snapshot import Snapshot
@@ -118,6 +119,7 @@ class Checkpoint:
         return made
 
     def _open(self, folder: Path, keep: int, files: Files) -> None:
+        keep = as_int(keep)
         if type(keep) is not int or keep < LEAST_KEPT:
             raise PlanError(
                 f"keep must be an int of {LEAST_KEPT} or more, not {keep!r}: where the last snapshot is "
@@ -199,7 +201,7 @@ class Checkpoint:
     # ------------------------------------------------------------------------------------------ reading
 
     def latest(self, *, verify: bool = False) -> Snapshot | None:
-        """The newest snapshot; None: there is none yet. See `read`."""
+        """The newest snapshot; None: there is none yet. `verify`: see `read`."""
         newest = self._listed()
         return self.read(newest[-1], verify=verify) if newest else None
 
