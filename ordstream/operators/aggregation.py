@@ -302,34 +302,34 @@ def sum(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
 
 
 def min(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """Smallest non-null value so far; null of nothing. NaN loses against any number, False is before True,
-    strings compare by their UTF-8 bytes.
+    """Smallest non-null value of `column` so far; null of nothing. NaN loses against any number, False is
+    before True, strings compare by their UTF-8 bytes. `where`: see `sum`.
     """
     return _of("min", column, where)
 
 
 def max(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """Largest non-null value so far; null of nothing. See `min`."""
+    """Largest non-null value of `column` so far; null of nothing. See `min`, and `sum` for `where`."""
     return _of("max", column, where)
 
 
 def count(column: str | Expr | None = None, *, where: Expr | None = None) -> Aggregation:
-    """Number of rows so far, or of non-null values of a column."""
+    """Number of rows so far, or of non-null values of `column`. `where`: see `sum`."""
     return Aggregation("count", None, where=where) if column is None else _of("count", column, where)
 
 
 def first(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """First non-null value, of any type; null of nothing."""
+    """First non-null value of `column`, of any type; null of nothing. `where`: see `sum`."""
     return _of("first", column, where)
 
 
 def last(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """Latest non-null value, of any type; null of nothing."""
+    """Latest non-null value of `column`, of any type; null of nothing. `where`: see `sum`."""
     return _of("last", column, where)
 
 
 def mean(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing.
+    """`sum(column)` as float64 divided by `count(column)` as float64; null of nothing. `where`: see `sum`.
 
     Of a decimal the exact mean as a decimal with four more places, half a unit rounded away from zero; with
     fewer more where the whole would have over 38 digits. Of durations the exact mean as a duration, half a
@@ -339,28 +339,29 @@ def mean(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
 
 
 def var(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """Sample variance (divided by n - 1) of the non-null values so far; null of fewer than two.
+    """Sample variance (divided by n - 1) of the non-null values of `column` so far; null of fewer than two.
 
-    Computed as float64 by Welford's recurrence (Technometrics 4, 1962), in the order of the rows.
+    Computed as float64 by Welford's recurrence (Technometrics 4, 1962), in the order of the rows. `where`:
+    see `sum`.
     """
     return _of("var", column, where)
 
 
 def std(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """Square root of `var(column)`."""
+    """Square root of `var(column, where=where)`."""
     return _of("std", column, where)
 
 
 def count_distinct(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """Number of distinct non-null values, exactly; -0.0 equals 0.0, and NaN itself.
+    """Number of distinct non-null values of `column`, exactly; -0.0 equals 0.0, and NaN itself.
 
-    Keeps each distinct value: in `scan` and `aggregate` memory grows with them.
+    Keeps each distinct value: in `scan` and `aggregate` memory grows with them. `where`: see `sum`.
     """
     return _of("count_distinct", column, where)
 
 
 def median(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """`quantile(column, 0.5)`."""
+    """`quantile(column, 0.5, where=where)`."""
     return _of("median", column, where)
 
 
@@ -373,6 +374,7 @@ def quantile(column: str | Expr, q: float, *, where: Expr | None = None) -> Aggr
 
     Parameters
     ----------
+    column, where : see `sum`
     q : float
         From 0 to 1.
     """
@@ -383,8 +385,9 @@ def quantile(column: str | Expr, q: float, *, where: Expr | None = None) -> Aggr
 
 
 def collect(column: str | Expr, n: int | None = None, *, where: Expr | None = None) -> Aggregation:
-    """List of the last `n` non-null values, oldest first; empty of none. Without `n` of all of them: the
-    window bounds these, or nothing in `scan` and `aggregate`, where each row's list is a longer one.
+    """List of the last `n` non-null values of `column`, oldest first; empty of none. Without `n` of all of
+    them: the window bounds these, or nothing in `scan` and `aggregate`, where each row's list is a longer
+    one. `where`: see `sum`.
     """
     most = INT64_MAX if n is None else positive_int(n, "collect: n")
     return _of("collect", column, where, parameter=most)
@@ -393,12 +396,13 @@ def collect(column: str | Expr, n: int | None = None, *, where: Expr | None = No
 def arg_min(column: str | Expr, by: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Value of `column` in the first row with the smallest `by`; rows where one of them is null are not
     looked at. Null of nothing. `column` is of any type, `by` of one that can be compared, as in `min`.
+    `where`: see `sum`.
     """
     return _by("arg_min", column, where, by)
 
 
 def arg_max(column: str | Expr, by: str | Expr, *, where: Expr | None = None) -> Aggregation:
-    """Value of `column` in the first row with the largest `by`. See `arg_min`."""
+    """Value of `column` in the first row with the largest `by`. See `arg_min`, and `sum` for `where`."""
     return _by("arg_max", column, where, by)
 
 

@@ -74,7 +74,7 @@ class EqualRanges:
 
 
 def ranges(bounds: Sequence[Any]) -> Ranges:
-    """Partition scheme for `key_by`: ascending bounds; a key equal to a bound lies above it. Nulls are
+    """Partition scheme for `key_by`: ascending `bounds`; a key equal to a bound lies above it. Nulls are
     lowest.
     """
     if not isinstance(bounds, Iterable):
@@ -83,7 +83,7 @@ def ranges(bounds: Sequence[Any]) -> Ranges:
 
 
 def equal_ranges(low: Any, high: Any) -> EqualRanges:
-    """Partition scheme for `key_by`: as many ranges of equal width in [low, high) as there are buckets.
+    """Partition scheme for `key_by`: as many ranges of equal width in `[low, high)` as there are buckets.
 
     Keys outside lie in the first or last.
     """

@@ -192,8 +192,9 @@ def tumbling(length: Duration, *, offset: Duration | None = None) -> WindowKind:
 
 
 def calendar(interval: Literal["1d", "1w", "1mo", "1q", "1y"]) -> WindowKind:
-    """Windows that are the days, weeks (from Monday on), months, quarters or years of the calendar, side by
-    side; in a zone those of its clocks, so that a day may have 23 or 25 hours.
+    """Windows that are the days, weeks (from Monday on), months, quarters or years of the calendar
+    (`interval`: "1d", "1w", "1mo", "1q" or "1y"), side by side; in a zone those of its clocks, so that a day
+    may have 23 or 25 hours.
 
     A day whose midnight the clocks show twice begins at the first, one whose midnight they skip at the
     change. Times from year 1 to 9999; with a zone from 1900 to 2100.

@@ -89,7 +89,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
 
     @classmethod
     def of(cls, plan: Plan) -> Pipeline:
-        """A pipeline that goes on behind a plan."""
+        """A pipeline that goes on behind `plan`."""
         pipeline = cls.__new__(cls)
         pipeline._plan = plan
         return pipeline
@@ -275,8 +275,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         Parameters
         ----------
         fn : callable
-            format "numpy": fn(dict of arrays) -> dict of arrays of the same length, one per column of
-            `schema`. NumPy has no nulls: a null in any input column is an error. format "arrow":
+            `format="numpy"`: fn(dict of arrays) -> dict of arrays of the same length, one per column of
+            `schema`. NumPy has no nulls: a null in any input column is an error. `format="arrow"`:
             fn(RecordBatch) -> RecordBatch.
         schema : pyarrow.Schema or mapping
             Of the outputs.
@@ -344,7 +344,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         on_error: OnError = "fail",
         **named: Any,
     ) -> Pipeline:
-        """The output columns, in order: names, `expr.alias("name")`, and `name=expr`.
+        """The output columns, in order: names, `expr.alias("name")` (`columns`), and `name=expr` (`named`).
 
         `name="other"` is the column other; a text is `od.lit("text")`.
 
@@ -362,9 +362,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     def with_columns(
         self, *columns: Expr, name: str | None = None, on_error: OnError = "fail", **named: Any
     ) -> Pipeline:
-        """All input columns, replaced in place or appended. Expressions see the input's values.
-
-        `name="other"` is the column other; a text is `od.lit("text")`.
+        """All input columns, replaced in place or appended by `columns` (`expr.alias("name")`) and `named`
+        (`name=expr`, as in `select`). Expressions see the input's values.
         """
         site = self._site("with_columns", name, on_error)
         given = [*(_named_column(column, site.name) for column in flat(columns)), *named.items()]
@@ -373,7 +372,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         return self._then(Project.bind(site, list((chosen | dict(given)).items())))
 
     def drop(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
-        """All columns but these."""
+        """All columns but `columns`."""
         site = self._site("drop", name, on_error)
         dropped = {column_index(site.schema, column, site.name) for column in flat(columns)}
         kept = [(n, Column(n)) for i, n in enumerate(site.schema.names) if i not in dropped]

@@ -56,7 +56,15 @@ class RunningOperators:
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """As `cum_sum`: the smallest value so far."""
+        """As `cum_sum`: the smallest value so far.
+
+        Parameters
+        ----------
+        column : str or Expr
+            As for `cum_sum`.
+        output : str, optional
+            Name of the output column; default: the column's with "_cum_min".
+        """
         return self._running(min, "cum_min", column, output, name, on_error)
 
     def cum_max(
@@ -67,7 +75,15 @@ class RunningOperators:
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """As `cum_sum`: the largest value so far."""
+        """As `cum_sum`: the largest value so far.
+
+        Parameters
+        ----------
+        column : str or Expr
+            As for `cum_sum`.
+        output : str, optional
+            Name of the output column; default: the column's with "_cum_max".
+        """
         return self._running(max, "cum_max", column, output, name, on_error)
 
     def cum_mean(
@@ -78,13 +94,21 @@ class RunningOperators:
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """As `cum_sum`: the mean so far."""
+        """As `cum_sum`: the mean so far.
+
+        Parameters
+        ----------
+        column : str or Expr
+            As for `cum_sum`.
+        output : str, optional
+            Name of the output column; default: the column's with "_cum_mean".
+        """
         return self._running(mean, "cum_mean", column, output, name, on_error)
 
     def cum_count(
         self, output: str = "cum_count", *, name: str | None = None, on_error: OnError = "fail"
     ) -> Pipeline:
-        """Each tuple with its number among those of its key, from 1. Output: input columns, then this."""
+        """Each tuple with its number among those of its key, from 1. Output: input columns, `output`."""
         return self._running(count, "cum_count", None, output, name, on_error)
 
     def diff(

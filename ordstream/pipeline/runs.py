@@ -70,7 +70,7 @@ class Runs:
     def run(
         self,
         data: Any,
-        *,
+        *_others: Any,
         outputs: Mapping[str, Runs] | None = None,
         merge_by: str | None = None,
         idle: Any = None,
@@ -90,6 +90,7 @@ class Runs:
         """
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
+        _check_alone("run", _others)
         given: dict[str, Any] = {**options}
         check_known(given, OF_PIPELINE)
         if outputs is not None:
@@ -137,7 +138,7 @@ class Runs:
     def stream(
         self,
         data: Any,
-        *,
+        *_others: Any,
         outputs: Mapping[str, Runs] | None = None,
         merge_by: str | None = None,
         idle: Any = None,
@@ -146,10 +147,12 @@ class Runs:
     ) -> Stream | OutputStream:
         """Run on this machine: an iterator of output batches as they are ready.
 
-        With `outputs`, as for `run`: one iterator of (name, batch). An output that has nothing to say, or
-        whose batches nobody looks at, holds no other one back. The log of several sources grows with the
-        stream: `merge_log=False` keeps none, `merge_log.take()` gives and forgets what there is.
+        With `outputs`, as for `run` (`merge_by` and `idle` too): one iterator of (name, batch). An
+        output that has nothing to say, or whose batches nobody looks at, holds no other one back. The log of
+        several sources grows with the stream: `merge_log=False` keeps none, `merge_log.take()` gives and
+        forgets what there is.
         """
+        _check_alone("stream", _others)
         given: dict[str, Any] = {**options}
         check_known(given, OF_PIPELINE)
         if outputs is not None:
@@ -191,6 +194,15 @@ class Runs:
         if not set(self.plan.all_sources) <= set(plan.all_sources):
             raise PlanError("outputs: none of them goes on from the source of the pipeline that is run")
         return plan, named
+
+
+def _check_alone(method: str, others: tuple[Any, ...]) -> None:
+    """PlanError where something stands behind the data that is no option by its name."""
+    if others:
+        raise PlanError(
+            f"{method} takes the data, and options by their names, {method}(data, workers=4); got "
+            f"{others[0]!r:.80} behind the data"
+        )
 
 
 def fed(

@@ -186,14 +186,14 @@ class StatefulOperators(RunningOperators):
         return self._then(Lead.bind(self._site("lead", name, on_error), columns, n))
 
     def head(self, n: int = 5, *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
-        """The first n tuples, of each key. Output: input columns.
+        """The first `n` tuples, of each key. Output: input columns.
 
         Without key_by the stream is read to its end all the same.
         """
         return self._then(Head.bind(self._site("head", name, on_error), n))
 
     def tail(self, n: int = 5, *, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
-        """The last n tuples, of each key, at the end of the stream, by ascending key. Output: input
+        """The last `n` tuples, of each key, at the end of the stream, by ascending key. Output: input
         columns.
         """
         return self._then(Tail.bind(self._site("tail", name, on_error), n))

@@ -141,7 +141,7 @@ class Balancer:
         return packed("Balancer", values, {})
 
     def load(self, data: bytes) -> None:
-        """Go on with the model that `to_bytes` of a balancer with the same parameters gave. Nothing
+        """Go on with the model (`data`) that `to_bytes` of a balancer with the same parameters gave. Nothing
         changes where it is refused.
 
         Raises

@@ -297,12 +297,10 @@ def shed_log(
     presorted: bool = False,
     **options: Any,
 ) -> DataFrame:
-    """The log of what `apply` with the same arguments sheds (`ordstream.operators.shed.ShedOutcome.log`), by
-    a job of its own.
-
-    Frozen decisions are the same in every run, so this runs the operators through the last shed operator
-    again, and nothing behind it. The log of a node is held in memory until the node ends, 40 bytes per
-    shed tuple.
+    """The log of what `apply` with the same arguments (`pipeline`, `df`, `order_by`, `workers`, `presorted`)
+    sheds (`ordstream.operators.shed.ShedOutcome.log`), by a job of its own: frozen decisions are the same in
+    every run, so it runs the operators through the last shed operator again, and nothing behind it. The log
+    of a node is held in memory until the node ends, 40 bytes per shed tuple.
 
     Returns
     -------
@@ -328,8 +326,8 @@ def shed_rows(
     presorted: bool = False,
     **options: Any,
 ) -> DataFrame:
-    """The tuples that `apply` with the same arguments sheds: the side output of one shed operator, by a job
-    of its own.
+    """The tuples that `apply` with the same arguments (`pipeline`, `df`, `order_by`, `workers`, `presorted`)
+    sheds: the side output of one shed operator, by a job of its own.
 
     As `shed_log`. The tuples are held in memory until the node ends.
 
@@ -501,8 +499,9 @@ def node_function(
     output.
 
     Each partition gets a node of its own, and its rows must already be in `order_by`. The arguments are
-    those of `apply`, but for `part`. Shed operators decide by the number of the partition that Spark gives
-    the task, so let no `coalesce` or `union` follow in the same stage if the log is to be found again.
+    those of `apply` (`pipeline`, `workers`, `report`, `progress`), but for `part`. Shed operators decide by
+    the number of the partition that Spark gives the task, so let no `coalesce` or `union` follow in the same
+    stage if the log is to be found again.
 
     A task cannot tell whether its rows are a micro-batch of a stream, with which every state begins anew:
     `apply` refuses a streaming DataFrame, this can't.

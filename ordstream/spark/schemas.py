@@ -44,8 +44,8 @@ DIGITS = 38  # of a decimal of Spark's, at most
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of a pipeline's output; unsigned integers and half floats become the next
-    wider type, at any depth, and extension types what they are stored as.
+    """Return the Spark schema of a pipeline's output, `schema`; unsigned integers and half floats
+    become the next wider type, at any depth, and extension types what they are stored as.
 
     Raises
     ------

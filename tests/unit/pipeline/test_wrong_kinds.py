@@ -47,3 +47,11 @@ P = od.Pipeline(DATA.schema)
 def test_it_is_told(make, text):
     with pytest.raises(od.OrdstreamError, match=text):
         make()
+
+
+@pytest.mark.parametrize("method", ["run", "stream"])
+@pytest.mark.parametrize("other", [4, {"a": 1}, "ts", None])
+def test_what_stands_behind_the_data_is_told_to_have_a_name(method, other):
+    pipeline = od.Pipeline({"a": int})
+    with pytest.raises(od.PlanError, match=rf"^{method} takes the data, and options by their names"):
+        getattr(pipeline, method)(pa.table({"a": [1]}), other)
