@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.ground.numbers import as_int
@@ -199,8 +200,8 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
         raise PlanError(f"checkpoint must be a folder or an od.Checkpoint, got {folder!r:.80}")
     if settings.punctuate is not None and not isinstance(settings.punctuate, Every):
         raise PlanError(f"punctuate must be od.every(column, period), got {settings.punctuate!r}")
-    if settings.shed_log is not None:
-        log_of(settings.shed_log, "")
+    if settings.shed_log is not None and not isinstance(settings.shed_log, pa.Table):
+        log_of(settings.shed_log, "")  # says what it is
     if settings.arrivals is not None:
         given = np.asarray(settings.arrivals)
         if given.ndim != 1 or given.dtype.kind not in "iu" or (np.diff(given.astype(np.int64)) < 0).any():
