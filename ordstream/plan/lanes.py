@@ -24,8 +24,9 @@ from ordstream.plan.sources import with_one_source
 #: Of a unit, at a time (`ordstream._core.ground.kernel.MOST_LANES`).
 MOST_LANES = 64
 
-#: A name that an operator has since it was given none.
-_NUMBERED = re.compile(r".+_\d+")
+#: A name that an operator has since it was given none, or one of the parts that such an operator is made of
+#: ("diff_1: lag").
+_NUMBERED = re.compile(r".+_\d+(: \w+)?")
 
 Wire = tuple[int, int]  # producer and port
 
@@ -75,7 +76,9 @@ def named(plan: Plan) -> Plan:
         if name in seen:
             if not _NUMBERED.fullmatch(name):
                 raise PlanError(f"two operators are named {name!r}; names must be unique in a pipeline")
-            name = next(f"{name}_{n}" for n in range(2, len(taken) + 3) if f"{name}_{n}" not in taken)
+            whole, colon, part = name.partition(": ")
+            free = (f"{whole}_{n}{colon}{part}" for n in range(2, len(taken) + 3))
+            name = next(one for one in free if one not in taken)
             operator = operator.changed(name=name)
         taken.add(name)
         seen.add(name)

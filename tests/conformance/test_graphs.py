@@ -428,6 +428,36 @@ def test_null_goes_the_second_way():
     assert found["miss"]["a"].to_pylist() == [None, 2]
 
 
+BRANCHES = {
+    "diff": lambda p, n: p.key_by("k").diff("ts", n=n),
+    "an expression": lambda p, n: p.key_by("k").aggregate(s=od.sum(od.col("ts") * n)),
+    "shown input": lambda p, n: p.key_by("k").scan(s=od.sum(od.col("ts") * n)),
+    "gaps": lambda p, n: (
+        p.key_by("k")
+        .window(od.tumbling(5 * n), time="ts", fill_gaps=True)
+        .aggregate(s=od.sum(od.col("ts") * n))
+    ),
+}
+
+
+@pytest.mark.parametrize("build", BRANCHES.values(), ids=BRANCHES)
+@pytest.mark.parametrize("options", [{"workers": 2, "chunk_rows": 1}, {"processes": 2}], ids=str)
+def test_what_is_made_of_several_operators_may_be_in_two_branches(build, options):
+    data = pa.table({"k": [1, 2, 1, 2, 1], "ts": [1, 2, 9, 30, 41]})
+    p = od.Pipeline(data.schema)
+    both = od.union(build(p, 1), build(p, 2), build(p, 3))
+    assert both.run(data, **options).table.equals(run_serial(both, data).table)
+
+
+def test_the_parts_of_an_operator_are_renamed_with_it():
+    p = od.Pipeline({"k": int, "ts": int})
+    text = od.union(BRANCHES["diff"](p, 1), BRANCHES["diff"](p, 2)).explain()
+    assert "diff_1_2: lag: lag 2 by k" in text
+    mine = [p.diff("ts", name="mine"), p.diff("ts", n=2, name="mine")]
+    with pytest.raises(od.PlanError, match="two operators are named 'mine: lag'"):
+        od.union(*mine).explain()
+
+
 def test_inputs_of_a_union():
     p = od.Pipeline({"a": int, "b": str})
     with pytest.raises(
