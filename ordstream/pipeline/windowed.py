@@ -37,9 +37,11 @@ class Windowed:
                 f"od.rows(...), got {kind!r}"
             )
         self._kind, self._time = kind, time
+        if not isinstance(fill_gaps, bool):
+            raise PlanError(f"window: fill_gaps is True or False, got {fill_gaps!r:.80}")
         if fill_gaps and kind.kind in ("session", "rolling", "rows"):
             raise PlanError(
-                f"window: fill_gaps is for windows that begin at fixed times, od.tumbling, od.hopping and "
+                "window: fill_gaps is for windows that begin at fixed times, od.tumbling, od.hopping and "
                 f"od.calendar: od.{kind.kind} has none that is empty"
             )
         self._site, self._aggregated, self._fill_gaps = site, aggregated, fill_gaps

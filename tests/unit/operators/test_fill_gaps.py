@@ -221,6 +221,11 @@ def test_a_state_that_begins_elsewhere_is_refused():
     assert (first["start"], first["n"]) == (datetime.datetime(2023, 10, 1), 0)
 
 
+def test_it_is_true_or_false():
+    with pytest.raises(od.PlanError, match="fill_gaps is True or False, got 'zero'"):
+        od.Pipeline(SCHEMA).window(od.tumbling(5), time="ts", fill_gaps="zero")
+
+
 def test_what_an_operator_behind_carries_on():
     data = rows((1, "a", 5), (31, "a", 7))
     closes = filled(od.tumbling(10), close=od.last("x"), n=od.count())
