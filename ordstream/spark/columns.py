@@ -173,7 +173,7 @@ class Carried:
             *(F.col(name) for name in further),
             *(_place_column(frame, at).alias(name) for name, at in place.items()),
         )
-        if self.in_files:
+        if self.in_files and place:  # a sample may know none
             return rows, [F.col(FILE), F.col(ROW)]
         tied = [name for name in tied if name not in self.ordering]
         forms = (sorted_as(F.col(name), rows.schema[name].dataType) for name in tied)
@@ -205,8 +205,8 @@ class Carried:
         """Rows of `with_keys` sorted by its keys in each partition."""
         if not by:
             return rows
-        first = FILE if self.in_files else self.ordering[0] if self.keys else None
-        return sorted_inside(rows, by, None if first is None else rows.schema[first].dataType)
+        first = [FILE] if self.in_files and FILE in rows.columns else self.ordering[:1]
+        return sorted_inside(rows, by, rows.schema[first[0]].dataType if first else None)
 
 
 def sorted_inside(rows: DataFrame, by: Sequence[Column], first: DataType | None) -> DataFrame:
