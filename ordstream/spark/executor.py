@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 
-from ordstream.errors import OperatorError, SourceError
+from ordstream.errors import OperatorError, OrdstreamError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import TimeMark
@@ -40,6 +40,7 @@ from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.arrival import batches_of_rows, python_values, read_column
 from ordstream.spark.mark_rows import MARK, PLACE, REST, MarksOf, marked
 from ordstream.spark.progress import Door, Reporter, TaskKey
+from ordstream.spark.room import in_flight, tell_no_room
 from ordstream.spark.shed_node import ShedNode
 from ordstream.spark.shipped import Shipped
 from ordstream.spark.watchdog import Watchdog, task_socket
@@ -524,22 +525,29 @@ def _watched(
         watchdog.guard(node.cancel)
         reporter = Reporter(door, _task_key(context), lambda: _processed(node), node.cancel)
         stack.callback(reporter.close)
-        for batch in node:
-            if batch.num_rows:
-                yield align(batch if leaving is None else leaving(batch), output)
+        try:
+            for batch in node:
+                if batch.num_rows:
+                    yield align(batch if leaving is None else leaving(batch), output)
+        except (MemoryError, OrdstreamError) as error:
+            tell_no_room(error)
+            raise
         node.close()
         reporter.finish(more | json.loads(node.report.to_json()))
 
 
 def worker_options(asked: int | str | None) -> dict[str, Any]:
     """Threads of a node in this task: those asked for; by default, and with "auto", at most the task's
-    processors, and by default none besides the calling thread where that is one."""
-    context = TaskContext.get()
+    processors, and by default none besides the calling thread where that is one. And the bytes in flight.
+    """
+    from ordstream.node.node import MAX_BYTES  # the compiled core, which a driver need not load
+
+    context, room = TaskContext.get(), in_flight(MAX_BYTES)
     if context is None or isinstance(asked, int):
-        return {"workers": asked}
+        return {"workers": asked} | room
     if asked is None and context.cpus() == 1:
-        return {"workers": 0}
-    return {"workers": "auto", "max_workers": context.cpus()}
+        return {"workers": 0} | room
+    return {"workers": "auto", "max_workers": context.cpus()} | room
 
 
 def _out_of_order(row: int, other: int, order_by: tuple[str, ...], of: str) -> SourceError:

@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 
-from ordstream.spark import Channel, apply, local_session, node_function, spark_schema
+from ordstream.spark import Channel, apply, local_session, node_function, room, spark_schema
 
 # Spark's workers don't have the folder of the tests on their path
 cloudpickle.register_pickle_by_value(spark_tools)
@@ -298,3 +298,30 @@ def test_query_2_in_spark_equals_spark_sql(spark, shared_data):
 def test_a_second_session_is_refused(spark):
     with pytest.raises(RuntimeError, match="already has a Spark context"):
         local_session()
+
+
+def test_a_worker_that_may_have_no_more_memory_says_what_to_set(monkeypatch):
+    """It was "the source failed after 0 tuples: MemoryError: ", and nothing behind that."""
+
+    def batches():
+        yield pa.RecordBatch.from_pylist([], schema=SOURCE)
+        raise MemoryError
+
+    function, _ = node_function(od.Pipeline(SOURCE).filter(od.col("n") > 0))
+    for limit, notes in ((400 << 20, 1), (resource.RLIM_INFINITY, 0)):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, limit))
+        with pytest.raises(SourceError) as raised:
+            list(function(batches()))
+        found = getattr(raised.value, "__notes__", [])
+        assert len(found) == notes
+        assert all("400 MiB" in one and "spark.executor.pyspark.memory" in one for one in found)
+
+
+def test_a_node_has_no_more_in_flight_than_its_worker_has_room_for(monkeypatch):
+    """512 MiB, in a worker that may have 400 of which 300 are used."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    for left, most in ((100 << 20, 25 << 20), (0, room.LEAST), (1 << 40, None), (None, None)):
+        limit = resource.RLIM_INFINITY if left is None else used + left
+        monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, limit))
+        found = room.in_flight(512 << 20).get("max_bytes")
+        assert found == most if most is None else abs(found - most) < 4 << 20
