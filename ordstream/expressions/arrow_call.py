@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.expressions import zones
+from ordstream.expressions.needed_text import needed_text
 from ordstream.expressions.not_strict import answers
 from ordstream.expressions.strptime import read_times
 from ordstream.expressions.written_times import with_offset, written_by
@@ -133,6 +134,10 @@ _OWN: dict[str, Callable[..., pa.Array]] = {
 }
 
 
+#: Functions whose answer is known where a regular expression does not match.
+_NO_MATCH = ("match_substring_regex", "count_substring_regex", "replace_substring_regex", "extract_regex")
+
+
 @dataclass(frozen=True)
 class ArrowCall:
     """A function of one column.
@@ -170,6 +175,23 @@ class ArrowCall:
     def case_step(self) -> int:
         """What a function of upper and lower case adds to an ASCII letter; 0: it is another function."""
         return {"utf8_lower": 32, "utf8_upper": -32}.get(self.function, 0)
+
+    @functools.cached_property
+    def needed(self) -> bytes:
+        """Of a regular expression: a text in front of all else to look for. Values without it are as those
+        that it does not match: false, 0, unchanged or empty. b"": there is none.
+        """
+        if self.function not in _NO_MATCH:
+            return b""
+        pattern = dict(self.options)["pattern"]
+        if self.function == "extract_regex" and pattern.startswith("(?P<g0>"):
+            pattern = pattern[len("(?P<g0>") : -1]  # of the whole match
+        return needed_text(pattern).encode()
+
+    @property
+    def passes_unmatched(self) -> bool:
+        """What its regular expression does not match stays as it is."""
+        return self.function == "replace_substring_regex"
 
     @property
     def gives_lists(self) -> bool:

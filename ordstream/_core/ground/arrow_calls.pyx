@@ -10,6 +10,13 @@ from ordstream._core.ground.packed_values cimport packed_bound, packed_views
 
 import pyarrow as pa
 
+cdef extern from "text_search.hpp" namespace "ord" nogil:
+    bint text_contains(const char* text, int64_t n, const char* needle, int64_t m)
+
+
+cdef enum:
+    LOOKED_AT = 32         # texts that all have what a pattern needs: the others will, too
+
 
 cdef object bits_of(const uint8_t* valid, int64_t n):
     """Validity bytes as Arrow's bits."""
@@ -125,6 +132,53 @@ cdef int call_once(object call, bint text, int width, const char* data, const ui
     return 0
 
 
+cdef int call_where_needed(object call, const char* data, const uint8_t* valid, int64_t n, int width,
+                           Worker* w, char* out) except -1:
+    """call_once of a regular expression: only of the texts that have in them what each match has."""
+    cdef bytes needed = call.needed
+    cdef const char* needle = PyBytes_AS_STRING(needed)
+    cdef int64_t size = len(needed)
+    cdef const View* views = <const View*> data
+    cdef View* chosen
+    cdef int64_t* place
+    cdef char* found
+    cdef bint passes
+    cdef int64_t m = 0
+    cdef int64_t i
+    if size == 0:
+        return call_once(call, True, width, data, valid, n, w, out, NULL)
+    chosen = <View*> scratch_alloc(w, n * sizeof(View) + 1)
+    place = <int64_t*> scratch_alloc(w, n * 8 + 1)
+    if chosen == NULL or place == NULL:
+        raise MemoryError
+    with nogil:
+        for i in range(n):
+            if (valid == NULL or valid[i]) and text_contains(views[i].data, views[i].size, needle, size):
+                chosen[m] = views[i]
+                place[m] = i
+                m += 1
+            if m == LOOKED_AT and i == m - 1:                # all have it: looking for it is in vain
+                m = n
+                break
+    if m == n:
+        return call_once(call, True, width, data, valid, n, w, out, NULL)
+    memset(out, 0, <size_t> (n * width))
+    passes = call.passes_unmatched
+    for i in range(n if width == sizeof(View) else 0):
+        (<View*> out)[i].data = data                         # of no bytes: anything
+        if passes and (valid == NULL or valid[i]):
+            (<View*> out)[i] = views[i]
+    if m == 0:
+        return 0
+    found = scratch_alloc(w, m * width + 1)
+    if found == NULL:
+        raise MemoryError
+    call_once(call, True, width, <const char*> chosen, NULL, m, w, found, NULL)
+    for i in range(m):
+        memcpy(out + place[i] * width, found + i * width, <size_t> width)
+    return 0
+
+
 cdef int note_unanswered(object there, int width, const uint8_t* valid, int64_t n, char* out,
                          uint8_t* bad) except -1:
     """FAIL_CAST, and 0 as the result, for the rows of which `there` says that they have no answer."""
@@ -223,7 +277,10 @@ cdef int arrow_call(
     cdef int64_t i
     with gil:
         try:
-            call_once(<object> call, text, width, data, valid, n, w, out, NULL)
+            if text and not (<object> call).gives_lists:
+                call_where_needed(<object> call, data, valid, n, width, w, out)
+            else:
+                call_once(<object> call, text, width, data, valid, n, w, out, NULL)
             return 0
         except MemoryError:
             return -1

@@ -10,6 +10,9 @@ namespace ord {
 // Above so many bytes the table pays; below, comparing at each place takes at most so many times the
 // needle's length.
 constexpr int64_t SHORT_TEXT = 256;
+// Up to so many bytes a needle is compared wherever two of its bytes stand: at most so many times
+// the text's length. memmem takes 1 ns a byte, whatever there is.
+constexpr int64_t SHORT_NEEDLE = 32;
 
 // T: as many bytes of the needle as are compared at each place. 0 < sizeof(T) <= m <= n.
 template <class T>
@@ -25,10 +28,46 @@ inline bool found_at_once(const char* text, int64_t n, const char* needle, int64
     return false;
 }
 
+// How seldom a byte is in texts, roughly.
+inline int seldom(char byte) {
+    const unsigned char b = static_cast<unsigned char>(byte);
+    if (b == ' ') return 0;
+    return b >= 'a' && b <= 'z' ? (std::strchr("etaoinsrhldcu", b) != nullptr ? 1 : 2) : 3;
+}
+
+// A long text for a short needle: two seldom bytes of the needle, at many places at once, in a loop that a
+// compiler makes vectors of. 2 <= m <= n.
+inline bool found_by_two(const char* text, int64_t n, const char* needle, int64_t m) {
+    constexpr int64_t BLOCK = 64;
+    const int64_t places = n - m + 1;
+    int64_t one = 0, two = 1, at = 0;
+    for (int64_t i = 1; i < m; i++) {
+        if (seldom(needle[i]) > seldom(needle[one])) {
+            two = one;
+            one = i;
+        } else if (i > 1 && seldom(needle[i]) > seldom(needle[two])) {
+            two = i;
+        }
+    }
+    const char a = needle[one], b = needle[two];
+    for (; at + BLOCK <= places; at += BLOCK) {
+        const char *x = text + at + one, *y = text + at + two;
+        unsigned char any = 0;
+        for (int64_t i = 0; i < BLOCK; i++)
+            any |= static_cast<unsigned char>((x[i] == a) & (y[i] == b));
+        if (!any) continue;
+        for (int64_t i = 0; i < BLOCK; i++)
+            if (x[i] == a && y[i] == b && std::memcmp(text + at + i, needle, static_cast<size_t>(m)) == 0)
+                return true;
+    }
+    return at < places && found_at_once<uint16_t>(text + at, n - at, needle, m);
+}
+
 // m > 0.
 inline bool text_contains(const char* text, int64_t n, const char* needle, int64_t m) {
     if (m > n) return false;
     if (m == 1) return std::memchr(text, needle[0], static_cast<size_t>(n)) != nullptr;
+    if (n > SHORT_TEXT && m <= SHORT_NEEDLE) return found_by_two(text, n, needle, m);
     if (n > SHORT_TEXT)
         return memmem(text, static_cast<size_t>(n), needle, static_cast<size_t>(m)) != nullptr;
     if (m < 4) return found_at_once<uint16_t>(text, n, needle, m);
