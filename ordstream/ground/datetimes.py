@@ -115,7 +115,7 @@ def maker(type_: pa.DataType) -> Maker | None:
             zone = None if type_.tz is None else pa.scalar(0, type_).as_py().tzinfo
         except Exception:  # a zone that this machine doesn't know: Arrow says so for each value
             return None
-        return _of(f"M8[{type_.unit}]", _INSTANTS[type_.unit], zone)
+        return _of(f"{'M' if zone is None else 'm'}8[{type_.unit}]", _INSTANTS[type_.unit], zone)
     if type_ == pa.time64("ns"):
         return _whole_micros
     if pat.is_duration(type_) and type_.unit != "ns":
@@ -152,10 +152,10 @@ def _of(dtype: str, bounds: tuple[int, int], zone: Any) -> Maker:
             storage[~valid] = 0
         if len(storage) and (storage.min() < least or storage.max() > greatest):
             return None
-        values: list[Any] = storage.astype(np.int64, copy=False).view(dtype).tolist()
+        counts = storage.astype(np.int64, copy=False)
+        values: list[Any]
         try:
-            if zone is not None:
-                values = _in_zone(values, zone)
+            values = counts.view(dtype).tolist() if zone is None else _in_zone(counts.view(dtype), zone)
         except OverflowError:  # the first or last day of the calendar
             return None
         if valid is not None:
@@ -166,11 +166,14 @@ def _of(dtype: str, bounds: tuple[int, int], zone: Any) -> Maker:
     return made
 
 
-def _in_zone(values: list[datetime], zone: Any) -> list[datetime]:
-    """Wall clocks of UTC as those of a zone."""
-    if str(zone) == "UTC":
-        return [value.replace(tzinfo=zone) for value in values]
-    return [zone.fromutc(value.replace(tzinfo=zone)) for value in values]
+def _in_zone(spans: np.ndarray, zone: Any) -> list[datetime]:
+    """Times since 1970 in UTC, `timedelta64`, as wall clocks of a zone.
+
+    An epoch with the zone plus a span is UTC's clock with the zone beside it, which `fromutc` wants.
+    `replace` takes five times as long to make the same of a `datetime`.
+    """
+    clocks = map(datetime(1970, 1, 1, tzinfo=zone).__add__, spans.tolist())
+    return list(clocks if str(zone) == "UTC" else map(zone.fromutc, clocks))
 
 
 def counter(type_: pa.DataType) -> Callable[[Any], int | None]:

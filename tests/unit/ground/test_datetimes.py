@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
@@ -93,6 +94,20 @@ def test_the_calendar_s_ends(zone):
 )
 def test_other_types_are_arrow_s(type_):
     assert maker(type_) is None
+
+
+@pytest.mark.parametrize("zone", [zone for zone in ZONES if zone])
+def test_no_call_of_python_s_per_value(zone):
+    """A clock with a zone was made by `replace`, called for each value: most of what a row cost."""
+    made, calls = maker(pa.timestamp("us", zone)), []
+    storage = np.arange(500) * 3_600_000_000
+    sys.setprofile(lambda frame, event, of: calls.append(event) if event in ("call", "c_call") else None)
+    try:
+        found = made(storage, None)
+    finally:
+        sys.setprofile(None)
+    assert found == by_arrow(pa.timestamp("us", zone), storage)
+    assert len(calls) < 50
 
 
 @pytest.mark.parametrize("type_", list(types()), ids=str)
