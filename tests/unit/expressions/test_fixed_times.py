@@ -18,6 +18,7 @@ FORMATS = [
 ]  # fmt: skip
 #: No day, two of one, names of any length, or letters that move: Arrow's.
 OTHERS = ["%H:%M", "%D", "%Y-%j", "%Y-%m-%d %I %p", "%B %d %Y", "%Y %m %d %m", "%Ey-%m-%d", "%d %b%bx %Y"]
+OTHERS += ["%buary %d %Y"]  # Arrow takes "January" for the month, and nothing is left
 
 
 def drawn(random_, format_, n):
@@ -40,7 +41,7 @@ def found(values, format_, unit):
         return "an error"
 
 
-@pytest.mark.parametrize("format_", [*FORMATS, *OTHERS[:2]])
+@pytest.mark.parametrize("format_", [*FORMATS, *OTHERS[:2], OTHERS[-1]])
 def test_as_arrow_reads_them(format_, monkeypatch):
     random_ = random.Random(format_)
     for _ in range(150):
@@ -51,6 +52,13 @@ def test_as_arrow_reads_them(format_, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(strptime, "read_fixed", lambda *_: None)
             assert read == found(values, format_, unit), (unit, texts)
+
+
+def test_a_slice_is_read_from_its_first_text():
+    """Also where no text is null: then nothing was copied to the front."""
+    values = pa.array([f"2024-01-{1 + i:02}" for i in range(30)], pa.large_string()).slice(7)
+    days = strptime.read_times(values, "%Y-%m-%d", "s", False).to_pylist()
+    assert [day.day for day in days] == list(range(8, 31))
 
 
 def test_which_formats_have_places():
