@@ -63,6 +63,13 @@ def test_offsets_are_written_as_arrow_does(unit):
         assert written_times.with_offset(values).equals(values.cast(pa.large_string())), values.type
 
 
+@pytest.mark.parametrize("day", [-719_529, -719_528, 2_932_896, 2_932_897])
+def test_days_at_the_ends_of_four_digits(day):
+    values = pa.array([day] * 20, pa.int32()).view(pa.date32())
+    expected = written_times._STRFTIME.call([values], pc.StrftimeOptions("%Y-%m-%d"))
+    assert written_times.written_by(values, "%Y-%m-%d").to_pylist() == expected.to_pylist()
+
+
 def test_everyday_formats_are_not_written_one_by_one(monkeypatch):
     """0.9 us a row, where Polars takes 0.1."""
     asked = []

@@ -53,6 +53,21 @@ def test_small_ones_are_taken_in_order() -> None:
     assert found.take() == []
 
 
+def test_what_was_taken_counts_no_more() -> None:
+    found = Gathered(batch_bytes, 1 << 14)
+    for _ in range(10):
+        assert found.add(batch(0, 100, "a" * 100))
+        assert [one.num_rows for one in found.take()] == [100]
+
+
+def test_they_wait_since_the_first_came() -> None:
+    found, _ = held(batch(0))
+    since_ns = found.since_ns
+    time.sleep(0.001)
+    assert found.add(batch(1))
+    assert found.since_ns == since_ns
+
+
 def test_large_ones_are_not_and_there_is_an_end() -> None:
     assert held(batch(0, SMALL_ROWS))[1] == [False]
     assert held(batch(0, 100, "a" * 2_000))[1] == [False]
