@@ -166,7 +166,7 @@ def _of(dtype: str, bounds: tuple[int, int], zone: Any) -> Maker:
     return made
 
 
-def _in_zone(spans: np.ndarray, zone: Any) -> list[datetime]:
+def _in_zone(spans: np.ndarray, zone: Any) -> list[Any]:
     """Times since 1970 in UTC, `timedelta64`, as wall clocks of a zone.
 
     An epoch with the zone plus a span is UTC's clock with the zone beside it, which `fromutc` wants.
