@@ -161,7 +161,7 @@ def test_who_waits_for_whom_is_known(two):
 
 @pytest.mark.parametrize("nodes", [1, 2, 5])
 def test_histograms_of_all_nodes_add_up_exactly(nodes):
-    fragments, options, _ = prepare(pipeline(), {"marker_every": 3}, "nodes")
+    fragments, options, _ = prepare(pipeline(), {"marker_every": 3, "chunk_rows": 20}, "nodes")
     topology = Topology(fragments, nodes, options)
     here = SameProcess()
     list(

@@ -2,6 +2,8 @@
 tests/spark_tools.py and tests/spark_copies.py.
 """
 
+import os
+
 import pytest
 import spark_cancel
 import spark_copies
@@ -48,6 +50,7 @@ def test_executors_that_are_processes_of_their_own(java, tmp_path):
     assert max(after.values()) < LONGEST_AFTER_CANCEL
 
 
+@pytest.mark.skipif("ORDSTREAM_LONG" not in os.environ, reason="the long form: ORDSTREAM_LONG=1 make test")
 @pytest.mark.timeout(600)
 def test_a_copy_that_overtakes_a_task_leaves_every_row_there_once(java, tmp_path):
     """Of a result, of written files and of a stream."""
