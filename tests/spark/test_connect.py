@@ -176,7 +176,7 @@ def server(java):
         process.wait()
 
 
-# In the long form: in one of some twenty-five runs the client's output was lost, its status said to be 0.
+# In the long form: in one of some twenty runs the client's output was lost, its status said to be 0.
 @pytest.mark.skipif("ORDSTREAM_LONG" not in os.environ, reason="the long form: ORDSTREAM_LONG=1 make test")
 def test_apply_through_a_server(server):
     ended = subprocess.run(
