@@ -4,7 +4,7 @@ Environment:
 
 ``ORDSTREAM_HYPOTHESIS``    profile of the property tests: ``dev`` (default), ``ci``, ``thorough``
 ``ORDSTREAM_TPCXBB_DATA``   folder with the real TPCx-BB rows; default ``../shared/data/tpcxbb_sf1_slice``
-``ORDSTREAM_LONG``          set: seven tests that take from 20 s to more than a minute each run too
+``ORDSTREAM_LONG``          set: six tests that take from 20 s to more than a minute each run too
 ``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, ``spin``, comma-separated: where one is absent, fail,
 don't skip ``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported
 """

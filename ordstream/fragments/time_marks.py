@@ -142,7 +142,8 @@ def among(
     one tuple.
 
     What such a mark stands behind has a tag of its tuple or of one before: rows of that tuple, and what the
-    same mark made operators in front emit.
+    same mark made operators in front emit. Where no rows come there is no state that a mark could
+    change, and none is given behind the last item.
 
     Parameters
     ----------
@@ -189,9 +190,6 @@ def among(
     if taken < len(causes) and schema is not None:
         none = pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
         yield from placed(none, np.zeros(len(causes) - taken, np.int64))
-        return
-    for k in range(taken, len(causes)):
-        yield alone(k)
 
 
 def hears_marks(fragment: Fragment, punctuate: Every | None) -> bool:

@@ -95,6 +95,33 @@ def test_flush_is_in_key_order_then_flows_downstream(how):
     agree(pipeline, expected, run_core(pipeline, data, buckets=5, chunk_rows=4, **how))
 
 
+def test_gaps_ends_and_patterns(how):
+    """Empty windows, first and last values of a part, and patterns that are asked of some texts only."""
+    data = numbers()
+    text = od.col("text").str
+    words = ["x" * 40, "error: 17", None, "an error: 3 of error: 4", ""]
+    data = data.append_column("text", pa.array([words[i * i % 5] for i in range(N)]))
+    source = od.Pipeline(data.schema).filter(od.col("i") % 11 != 5)
+    found = source.select(
+        "key", "time", "text",
+        n=text.count_matches(r"error: \d"), is_one=text.contains("r+or: ", regex=True),
+        cut=text.replace("error: (.)", r"<\1>", regex=True), of=text.extract(r"error: (\d+)"),
+    )  # fmt: skip
+    ends = found.key_by("key").aggregate(
+        a=od.first("text"), b=od.last("cut"), c=od.last("of"), n=od.sum("n"), emit="final"
+    )
+    windows = source.key_by("key").window(od.tumbling(2), time="time", fill_gaps=True)
+    gaps = windows.aggregate(n=od.count(), first=od.first("text"), all=od.collect("i"))
+    assert any(n == 0 for _, _, _, n, _, _ in run_serial(gaps, data).rows)
+    for pipeline in (found, ends, gaps, gaps.key_by("n").cum_count()):
+        expected = run_serial(pipeline, data)
+        assert expected.error is None
+        for chunk_rows, buckets in ((1, 3), (7, 16), (None, None)):
+            agree(
+                pipeline, expected, run_core(pipeline, data, chunk_rows=chunk_rows, buckets=buckets, **how)
+            )
+
+
 def test_keys_sort_as_arrow_sorts(how):
     floats = [2.5, float("nan"), None, -0.0, 0.0, float("inf"), -1.0, float("-inf"), float("nan"), None]
     texts = ["é", None, "", "z", "é", "𝄞", "\uffff", "", None, "a"]

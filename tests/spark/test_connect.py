@@ -176,10 +176,8 @@ def server(java):
         process.wait()
 
 
-# In the long form: in one of some twenty runs the client's output was lost, its status said to be 0.
-@pytest.mark.skipif("ORDSTREAM_LONG" not in os.environ, reason="the long form: ORDSTREAM_LONG=1 make test")
-def test_apply_through_a_server(server):
-    ended = subprocess.run(
+def client_of(server):
+    return subprocess.run(
         [sys.executable, "-c", CLIENT, server],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
@@ -187,6 +185,15 @@ def test_apply_through_a_server(server):
         timeout=250,
         check=False,
     )
+
+
+def test_apply_through_a_server(server):
+    ended = client_of(server)
+    if (ended.returncode, ended.stdout) == (0, ""):
+        # Seen once in a whole run, and not explained: CPython says 0 of a child that somebody else has
+        # waited for. The client has not said that it was right, so it has to say it now.
+        print("the output of a client was lost:", ended.stderr)
+        ended = client_of(server)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout, ended.stderr
     variant, *refused, missing, nested, collated = ended.stdout.splitlines()

@@ -111,6 +111,12 @@ def test_places(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not any(isinstance(one, TimeMark) for one in found)
 
 
+def test_a_node_without_rows_hears_none() -> None:
+    """It has no state: half a million marks of a year in minutes would cost it seconds for nothing."""
+    marks = np.arange(1, 1_000)
+    assert list(among(iter(()), marks, marks, FIRST)) == []
+
+
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("k", "ts", "x", "y")])
 SOURCE = od.Pipeline(SCHEMA).key_by("k")
 
@@ -121,6 +127,9 @@ PIPELINES = {
     "session, then scan": SOURCE.window(od.session(3), time="ts").aggregate(n=od.count()).key_by("k").scan(
         all=od.sum("n")
     ),
+    "rows and marks show": SOURCE.window(od.tumbling(5), time="ts")
+    .aggregate(n=od.count(), emit="both")
+    .filter(od.col("n") != 2),
     "last within": od.Pipeline(SCHEMA).deduplicate("k", within=4, time="ts", keep="last"),
     "a tuple fails": SOURCE.window(od.tumbling(5), time="ts").aggregate(s=od.sum("y")),
     "a row of a mark fails": SUMS.key_by("k").scan(p=od.sum(od.col("s") * 3 * 10**15)),
