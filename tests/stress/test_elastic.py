@@ -7,7 +7,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -85,21 +85,17 @@ def test_one_allowed_worker_is_a_fixed_number() -> None:
     assert result.report.workers == 1
 
 
-def test_a_function_that_waits_gets_company() -> None:
-    """The only active worker sits in a function of the first operator: what has passed it reaches the
-    reader all the same.
-    """
-    released = threading.Event()
-    blocked = threading.Event()
-
+def waiting_at_50(released: threading.Event, blocked: threading.Event) -> Callable[[Any], bool]:
     def wait_at_50(row: Any) -> bool:
         if row.v == 50:
             blocked.set()
-            assert released.wait(200)
+            assert released.wait(100)
         return True
 
-    pipeline = od.Pipeline(SCHEMA).filter(wait_at_50).key_by("k").count().filter(col("count") > 0)
-    stream = pipeline.stream(table("few", 200), workers="auto", max_workers=4, chunk_rows=1)
+    return wait_at_50
+
+
+def read_50(stream: Iterator[pa.RecordBatch], released: threading.Event, blocked: threading.Event) -> None:
     found = 0
     start = time.perf_counter()
     try:
@@ -113,6 +109,34 @@ def test_a_function_that_waits_gets_company() -> None:
         released.set()
     found += sum(batch.num_rows for batch in stream)
     assert found == 200
+
+
+def test_a_function_that_waits_gets_company() -> None:
+    """The only active worker sits in a function of the first operator: what has passed it reaches the
+    reader all the same.
+    """
+    released, blocked = threading.Event(), threading.Event()
+    function = waiting_at_50(released, blocked)
+    pipeline = od.Pipeline(SCHEMA).filter(function).key_by("k").count().filter(col("count") > 0)
+    stream = pipeline.stream(table("few", 200), workers="auto", max_workers=4, chunk_rows=1)
+    read_50(stream, released, blocked)
+
+
+@pytest.mark.parametrize("reorder", ["nonblocking", "lock"])
+@pytest.mark.parametrize("workers", [1, 2, "auto"])
+def test_what_was_written_reaches_a_reader_that_asks_later(workers: int | str, reorder: str) -> None:
+    """All workers are in functions when the reader asks: it hands over by itself what they wrote before."""
+    released, blocked = threading.Event(), threading.Event()
+    function = waiting_at_50(released, blocked)
+
+    def wait_too(row: Any) -> bool:
+        return function(row) and (row.v != 51 or released.wait(100))
+
+    pipeline = od.Pipeline(SCHEMA).filter(wait_too)
+    stream = pipeline.stream(
+        table("few", 200), workers=workers, chunk_rows=1, partial_after=0.1, reorder=reorder
+    )
+    read_50(stream, released, blocked)
 
 
 def test_idle_then_burst_then_idle() -> None:

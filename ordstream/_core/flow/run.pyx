@@ -19,7 +19,7 @@ from ordstream._core.flow.exports cimport exported_batches, exports_free
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed, mark_serials
 from ordstream._core.flow.install cimport install_rows
 from ordstream._core.flow.runtime cimport (
-    Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, worker_loop,
+    Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, publish_wanted, worker_loop,
 )
 from ordstream._core.flow.shedding cimport ShedControl
 from ordstream._core.flow.steps cimport mark_steps_free
@@ -345,12 +345,16 @@ cdef class Run:
 
     def want(self, int64_t rows_taken):
         """Ask for a partial output batch: with the next rows, or at once if more than `rows_taken` rows have
-        been written."""
+        been written. The reading thread, which has just seen that no batch is finished."""
         # seen by the next delivery, or by an idle worker
-        store_seq(&self.rt.egress.wanted, 1)
+        cdef bint before = exchange_seq(&self.rt.egress.wanted, 1) != 0
         if load_seq(&self.rt.egress.rows_out) > rows_taken:
             with nogil:
-                self.rt.run.work.notify_one()
+                if before and self.nworkers:
+                    # Asked for once, and nobody was idle: all may be in functions that take long.
+                    publish_wanted(&self.rt, &self.main)
+                else:
+                    self.rt.run.work.notify_one()
 
     def wait(self, double seconds, bint feeding=False):
         """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether

@@ -349,8 +349,8 @@ cdef int next_slice(Runtime* rt, Worker* w, int previous, double ns, Slice* done
 
 
 cdef void publish_wanted(Runtime* rt, Worker* w) noexcept nogil:
-    """For an idle worker: publish the rows written so far, if the reader asks for them and nobody holds the
-    last release flag."""
+    """For an idle worker, or the reader whom none serves (`w` is its own): publish the rows written so far,
+    if the reader asks for them and nobody holds the last release flag."""
     cdef Operator* last = &rt.operators[rt.n - 1]
     if load_relaxed(&rt.egress.wanted) == 0:
         return
