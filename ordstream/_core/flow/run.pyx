@@ -222,8 +222,7 @@ cdef class Run:
         cdef int64_t serial = <int64_t> 1 << 62
         if self.pinned_head != NULL and self.pinned_head.next != NULL:
             serial = self.pinned_head.next.first_serial
-        # a hint, with load_relaxed in ingress_wakes_feeder
-        store_relaxed(&self.rt.ingress.retires_at, serial)
+        store_relaxed(&self.rt.ingress.retires_at, serial)    # a hint, to ingress_wakes_feeder's load_relaxed
 
     cdef void wake_parked(self) noexcept:
         """Wake every parked worker after a change that it may be waiting for.
@@ -344,14 +343,13 @@ cdef class Run:
         return [one for one in there if one[0] <= number]
 
     def want(self, int64_t rows_taken):
-        """Ask for a partial output batch: with the next rows, or at once if more than `rows_taken` rows have
-        been written. The reading thread, which has just seen that no batch is finished."""
-        # seen by the next delivery, or by an idle worker
-        cdef bint before = exchange_seq(&self.rt.egress.wanted, 1) != 0
+        """Ask for a partial output batch: with the next rows, or at once if more than `rows_taken` rows are
+        written. The reading thread, where no batch is finished."""
+        # seen by the next delivery, or by an idle worker; if by none, then all may be in long calls
+        cdef bint again = exchange_seq(&self.rt.egress.wanted, 1) != 0
         if load_seq(&self.rt.egress.rows_out) > rows_taken:
             with nogil:
-                if before and self.nworkers:
-                    # Asked for once, and nobody was idle: all may be in functions that take long.
+                if again and self.nworkers:
                     publish_wanted(&self.rt, &self.main)
                 else:
                     self.rt.run.work.notify_one()
