@@ -219,10 +219,9 @@ cdef class Run:
         return 0
 
     cdef void note_retirable(self) noexcept:
-        cdef int64_t serial = <int64_t> 1 << 62
-        if self.pinned_head != NULL and self.pinned_head.next != NULL:
-            serial = self.pinned_head.next.first_serial
-        store_relaxed(&self.rt.ingress.retires_at, serial)    # a hint, to ingress_wakes_feeder's load_relaxed
+        cdef Batch* following = self.pinned_head.next if self.pinned_head != NULL else NULL
+        cdef int64_t serial = following.first_serial if following != NULL else <int64_t> 1 << 62
+        store_relaxed(&self.rt.ingress.retires_at, serial)  # a hint to ingress_wakes_feeder's load_relaxed
 
     cdef void wake_parked(self) noexcept:
         """Wake every parked worker after a change that it may be waiting for.
@@ -349,10 +348,10 @@ cdef class Run:
         cdef bint again = exchange_seq(&self.rt.egress.wanted, 1) != 0
         if load_seq(&self.rt.egress.rows_out) > rows_taken:
             with nogil:
-                if again and self.nworkers:
-                    publish_wanted(&self.rt, &self.main)
-                else:
+                if not again or self.nworkers == 0:
                     self.rt.run.work.notify_one()
+                else:
+                    publish_wanted(&self.rt, &self.main)
 
     def wait(self, double seconds, bint feeding=False):
         """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether
@@ -423,7 +422,7 @@ cdef class Run:
         return range(first, self.hired)
 
     def keep_active(self, int workers):
-        """Let only the first so many workers work, of a fixed number. Before the first of them is hired."""
+        """Let only the first so many workers work, of a fixed number. Before one is hired."""
         if self.rt.adaptive or self.hired or not 1 <= workers <= self.nworkers:
             raise ValueError(f"{workers} of {self.nworkers} workers: a fixed number, before the start")
         store_release(&self.rt.active, workers)               # published with the threads
