@@ -595,6 +595,5 @@ cdef class Run:
         kept_free(&self.rt.batches)
 
     def __dealloc__(self):
-        # A run that was never closed (an exception in __init__): close() is safe on a half-built object.
-        if not self.closed:
+        if not self.closed:                                   # an exception in __init__; it is safe there
             self.close()
