@@ -100,8 +100,8 @@ cdef int select_in_two(const Branch* b, Worker* w, Chunk* c, const uint8_t* way,
 
 cdef int select_rows(const Branch* b, Worker* w, Chunk* c, uint8_t* way, int32_t** sel,
                      int32_t* count) noexcept nogil:
-    """The selection and number of rows of each way, from `way` by slot. A selection is NULL where all rows go
-    one way. 0, or -1: no memory."""
+    """The selection and number of rows of each way, from `way` by slot. A selection is NULL where all rows
+    go one way. 0, or -1: no memory."""
     cdef int32_t* rows
     cdef int32_t i
     cdef int32_t j
