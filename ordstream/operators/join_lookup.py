@@ -1,4 +1,6 @@
-"""join_lookup: each tuple with the rows of a static table that have its key."""
+"""join_lookup: each tuple with the rows of a static table that have its key; or only the tuples whose key
+is in the table, or is not, as they are.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +25,44 @@ from ordstream.operators.arguments import column_name, column_names, key_columns
 from ordstream.operators.operator import Operator, Site, named_once
 from ordstream.reference.base import Row, SerialOperator, SortKey, normal, sort_key
 
-How = Literal["inner", "left"]
+HowShown = Literal["inner", "left"]
+HowKept = Literal["semi", "anti"]
+How = Literal["inner", "left", "semi", "anti"]
 Validate = Literal["m:m", "m:1"]
 On = str | Sequence[str] | Mapping[str, str]
 
-#: What to write for joins that only ask whether a row is there.
-_IS_THERE = (
-    "; rows whose key is in the table: filter(od.col(key).is_in(values)), the others: "
-    "filter(~od.col(key).is_in(values))"
-)
+#: Spark's names of joins that others have under another one.
+_ELSEWHERE = {f"left{_}{how}": f"; write how={how!r}" for how in get_args(HowKept) for _ in ("", "_")}
 
 #: Bytes or elements of a column of strings or lists with offsets of 32 bits.
 OFFSETS_END = 2**31 - 1
 
 
+def bound_lookup(site: Site, data: Any, on: On, how: Any, suffix: Any, validate: Any) -> Lookup:
+    """The operator of a `join_lookup`; PlanError and SchemaError where its arguments do not fit."""
+    where = site.name
+    if how not in get_args(How):
+        raise PlanError(
+            f"{where}: how must be 'inner', 'left', 'semi' or 'anti', got {how!r}"
+            f"{_ELSEWHERE.get(str(how), '')}"
+        )
+    if validate not in get_args(Validate):
+        raise PlanError(f"{where}: validate must be 'm:m' or 'm:1', got {validate!r}")
+    checked_suffix(suffix, where)
+    keyed = KeyedTable.of(site, data, on)
+    made: Lookup
+    if how in get_args(HowKept):
+        made = FilterLookup.bind(site, keyed, how)
+    else:
+        made = JoinLookup.bind(site, keyed, how, suffix)
+    if validate == "m:1":
+        made.refuse_repeated_keys()
+    return made
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class JoinLookup(Operator):
-    """Output: input columns, then those of the table but its key columns.
+class Lookup(Operator):
+    """What looks for its tuples' keys in a table.
 
     Attributes
     ----------
@@ -48,47 +71,14 @@ class JoinLookup(Operator):
     table : pyarrow.RecordBatch
         The key columns in the order of `on` and in the input's types, then the columns that are shown.
         Nobody writes into it.
-    how : "inner" or "left"
+    how : "inner", "left", "semi" or "anti"
     """
 
     op: ClassVar[str] = "join_lookup"
-    fans_out: ClassVar[bool] = True
 
     on: tuple[int, ...]
     table: pa.RecordBatch
     how: How
-
-    @classmethod
-    def bind(cls, site: Site, data: Any, on: On, how: Any, suffix: Any, validate: Any) -> Self:
-        """Raises PlanError and SchemaError where table and arguments do not fit the schema."""
-        where, schema = site.name, site.schema
-        if how not in get_args(How):
-            other = _IS_THERE if str(how).removeprefix("left_") in ("semi", "anti") else ""
-            raise PlanError(f"{where}: how must be 'inner' or 'left', got {how!r}{other}")
-        if validate not in get_args(Validate):
-            raise PlanError(f"{where}: validate must be 'm:m' or 'm:1', got {validate!r}")
-        checked_suffix(suffix, where)
-        named = named_pairs(on, where)
-        table = arrow_table(data, where)
-        keys = key_columns(schema, [left for left, _ in named], where)
-        at = [column_index(table.schema, right, f"{where}, the table") for _, right in named]
-        if len(set(at)) < len(at):
-            raise PlanError(f"{where}: a column of the table is named twice in on={on!r}")
-        columns = {index: plain_column(table, index, where) for index in range(table.num_columns)}
-        in_key = [key_as(columns[right], schema.field(left), table.schema.names[right], where)
-                  for left, right in zip(keys, at, strict=True)]  # fmt: skip
-        shown = [index for index in columns if index not in at]
-        called, taken = table.schema.names, frozenset(schema.names)
-        names = [shown_name(called[index], taken, suffix, where) for index in shown]
-        types = [plain(columns[index].type) for index in shown]
-        fields = [pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]
-        output = named_once([*schema, *fields], where)
-        arrays = [*in_key, *(columns[index] for index in shown)]
-        batch = pa.RecordBatch.from_arrays(arrays, names=[*(right for _, right in named), *names])
-        made = cls(**site.fields(output), on=keys, table=batch, how=how)
-        if validate == "m:1":
-            made.refuse_repeated_keys()
-        return made
 
     def refuse_repeated_keys(self) -> None:
         """PlanError where a key without null has two rows in the table: names key and rows."""
@@ -98,17 +88,13 @@ class JoinLookup(Operator):
             key = ", ".join(f"{name} {row[name]!r}" for name in self.table.schema.names[: len(self.on)])
             raise PlanError(
                 f"{self.name}: validate='m:1', but the table has the key {key} twice, in the rows "
-                f"{found[0]} and {found[1]} (from 0): take one of them out, or leave validate out, which "
-                "gives an output per row"
+                f"{found[0]} and {found[1]} (from 0): take one of them out, or leave validate out"
             )
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.join_lookup import JoinLookupKernel
 
         return JoinLookupKernel(self)
-
-    def reference(self) -> SerialOperator:
-        return JoinLookupReference(self)
 
     def columns_read(self) -> set[int]:
         return set(self.on)
@@ -119,14 +105,55 @@ class JoinLookup(Operator):
     def describe(self) -> str:
         keys = zip(self.columns_named(self.on).split(", "), self.table.schema.names, strict=False)
         on = ", ".join(left if left == right else f"{left} = {right}" for left, right in keys)
+        return f"join_lookup {self.how} on {on}, a table of {self.table.num_rows} rows"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JoinLookup(Lookup):
+    """Output: input columns, then those of the table but its key columns."""
+
+    fans_out: ClassVar[bool] = True
+
+    @classmethod
+    def bind(cls, site: Site, keyed: KeyedTable, how: HowShown, suffix: str) -> Self:
+        """Raises SchemaError where columns of the table do not fit the schema."""
+        where, taken = site.name, frozenset(site.schema.names)
+        shown = [index for index in range(keyed.table.num_columns) if index not in keyed.at]
+        columns = [plain_column(keyed.table, index, where) for index in shown]
+        names = [shown_name(keyed.table.schema.names[index], taken, suffix, where) for index in shown]
+        types = [plain(column.type) for column in columns]
+        fields = [pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]
+        output = named_once([*site.schema, *fields], where)
+        return cls(**site.fields(output), on=keyed.on, table=keyed.batch(columns, names), how=how)
+
+    def reference(self) -> SerialOperator:
+        return JoinLookupReference(self)
+
+    def describe(self) -> str:
         shown = ", ".join(self.output.names[len(self.input) :]) or "no columns"
-        return f"join_lookup {self.how} on {on}, a table of {self.table.num_rows} rows: {shown}"
+        return f"{super().describe()}: {shown}"
 
 
-class JoinLookupReference(SerialOperator):
-    """One output per row of the table with the tuple's key, in the table's order. Null is in no key."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FilterLookup(Lookup):
+    """Output: the input's tuples whose key is in the table ("semi"), or the others ("anti")."""
 
-    def __init__(self, operator: JoinLookup) -> None:
+    one_to_one: ClassVar[bool] = True
+    in_place: ClassVar[bool] = True
+
+    @classmethod
+    def bind(cls, site: Site, keyed: KeyedTable, how: HowKept) -> Self:
+        """The table's other columns are not looked at."""
+        return cls(**site.fields(site.schema), on=keyed.on, table=keyed.batch([], []), how=how)
+
+    def reference(self) -> SerialOperator:
+        return FilterLookupReference(self)
+
+
+class LookupReference(SerialOperator):
+    """The table's rows by key, in the table's order. Null is in no key."""
+
+    def __init__(self, operator: Lookup) -> None:
         super().__init__(operator)
         self.rows: dict[SortKey, list[Row]] = {}
         n = len(operator.on)
@@ -135,16 +162,71 @@ class JoinLookupReference(SerialOperator):
             if None not in row[:n]:
                 self.rows.setdefault(sort_key(tuple(map(normal, row[:n]))), []).append(row[n:])
 
+    def found(self, row: Row) -> list[Row]:
+        """What the rows of the table with a tuple's key show."""
+        key = tuple(normal(row[index]) for index in self.operator.on)
+        return [] if None in key else self.rows.get(sort_key(key), [])
+
+
+class JoinLookupReference(LookupReference):
+    """One output per row of the table with the tuple's key, in the table's order."""
+
     def process(self, row: Row) -> list[Row]:
-        operator = self.operator
-        key = tuple(normal(row[index]) for index in operator.on)
-        found = [] if None in key else self.rows.get(sort_key(key), [])
+        operator, found = self.operator, self.found(row)
         if not found and operator.how == "left":
             found = [(None,) * (operator.table.num_columns - len(operator.on))]
         return [(*row, *shown) for shown in found]
 
 
+class FilterLookupReference(LookupReference):
+    """Keeps the tuples whose key the table has, or, with "anti", has not."""
+
+    def process(self, row: Row) -> list[Row]:
+        return [row] if bool(self.found(row)) == (self.operator.how == "semi") else []
+
+
 # ---------------------------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class KeyedTable:
+    """A table whose key columns fit those of the tuples.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+    at : tuple of int
+        Its key columns.
+    on : tuple of int
+        Those of the tuples.
+    keys : tuple of pyarrow.Array
+        The table's key columns, in the types of the tuples.
+    """
+
+    table: pa.Table
+    at: tuple[int, ...]
+    on: tuple[int, ...]
+    keys: tuple[pa.Array, ...]
+
+    @classmethod
+    def of(cls, site: Site, data: Any, on: On) -> Self:
+        """Raises PlanError and SchemaError where table and key do not fit the schema."""
+        where, schema = site.name, site.schema
+        named = named_pairs(on, where)
+        table = arrow_table(data, where)
+        lefts = key_columns(schema, [left for left, _ in named], where)
+        at = tuple(column_index(table.schema, right, f"{where}, the table") for _, right in named)
+        if len(set(at)) < len(at):
+            raise PlanError(f"{where}: a column of the table is named twice in on={on!r}")
+        names = table.schema.names
+        keys = tuple(key_as(plain_column(table, right, where), schema.field(left), names[right], where)
+                     for left, right in zip(lefts, at, strict=True))  # fmt: skip
+        return cls(table, at, lefts, keys)
+
+    def batch(self, columns: Sequence[pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+        """The key columns, then others of the table, under names."""
+        called = [self.table.schema.names[index] for index in self.at]
+        return pa.RecordBatch.from_arrays([*self.keys, *columns], names=[*called, *names])
 
 
 def named_pairs(on: On, where: str) -> list[tuple[str, str]]:

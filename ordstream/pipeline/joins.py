@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ordstream.errors import PlanError
 from ordstream.ground.duration import Duration
 from ordstream.operators.error_policy import OnError
-from ordstream.operators.join_lookup import JoinLookup, named_pairs
+from ordstream.operators.join_lookup import bound_lookup, named_pairs
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.time_joins import AsofJoin, IntervalJoin, Sides
 from ordstream.plan.sides import united_sides
@@ -26,7 +26,7 @@ class Joins:
         self,
         table: Any,
         on: str | Sequence[str] | Mapping[str, str],
-        how: Literal["inner", "left"] = "inner",
+        how: Literal["inner", "left", "semi", "anti"] = "inner",
         *,
         suffix: str = "_right",
         validate: Literal["m:m", "m:1"] = "m:m",
@@ -48,15 +48,17 @@ class Joins:
             The key: columns that both have, or {column of the tuples: column of the table} where names
             differ (left_on and right_on elsewhere). Any types that can be keys; integers of any width are
             compared by value, other types must be the same. Null equals nothing, not even null; NaN is NaN.
-        how : "inner" or "left"
-            "left": a tuple without such a row is given too, with nulls.
+        how : "inner", "left", "semi" or "anti"
+            "left": a tuple without such a row is given too, with nulls. "semi": the tuples that have such a
+            row, "anti": those that have none, each once and without a column of the table; so a tuple with a
+            null in its key is given by "anti".
         suffix : str
             Put behind the name of a column of the table that the tuples have too.
         validate : "m:m" or "m:1"
             "m:1": PlanError, with key and rows, where the table has a key twice.
         """
         site = self._site("join_lookup", name, "fail")
-        return self._then(JoinLookup.bind(site, table, on, how, suffix, validate))
+        return self._then(bound_lookup(site, table, on, how, suffix, validate))
 
     def join_interval(
         self,

@@ -93,6 +93,9 @@ SYNONYMS |= dict.fromkeys(
     "there are join_lookup(table, on=...) for a table that stays as it is, and for another pipeline "
     "join_interval(other, on=..., within=(least, most)) and join_asof(other, on=...)",
 )
+SYNONYMS |= {
+    f"{how}_join": f"here it is join_lookup(table, on=..., how={how!r})" for how in ("semi", "anti")
+}
 SYNONYMS |= dict.fromkeys(
     ("union", "unionAll", "union_all", "unionByName", "concat", "vstack"),
     "pipelines are united by od.union(a, b), and with other columns by od.union(a, b, how='diagonal')",

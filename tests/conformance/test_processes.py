@@ -139,6 +139,18 @@ def test_a_side_table_travels_with_the_pipeline(two):
     assert tags_of(result) == expected.tags
 
 
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_a_table_tells_which_rows_go_on(two, how):
+    known = pa.table({"item": ["é0", "é3", "é0", None]})
+    behind = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count()).join_lookup(known, "item", how)
+    pipeline = behind.key_by("item").scan(at=od.last("seen"))
+    expected = run_serial(pipeline, rows())
+    assert 0 < len(expected.tags) < len(rows())
+    result = spread(pipeline, rows(), two, tags=True)
+    assert result.table.drop(["_serial", "_index"]).equals(expected.table)
+    assert tags_of(result) == expected.tags
+
+
 def test_commit_point_and_skipped_rows_are_those_of_a_sequential_run(two):
     """Also of what the flush skips, in whichever process, and where the last tuple gives nothing of its
     own.

@@ -93,6 +93,7 @@ OPERATORS: dict[str, Made] = {
     "window": lambda p: p.key_by("k").window(od.rolling(3), time="ts").aggregate(n=od.count()),
     "branch": lambda p: od.union(*p.branch(C("k") == 1)),
     "join": lambda p: p.join_lookup(pa.table({"k": [1, 3], "z": ["a", "b"]}), on="k", how="left"),
+    "anti join": lambda p: p.join_lookup(pa.table({"k": [1, 1]}), on="k", how="anti"),
     "interval": lambda p: p.join_interval(p, on="k", within=(-2, 0), time="ts", suffix="_r"),
     "map": lambda p: p.map(lambda row: (row.k, row.v), schema={"k": int, "v": p.schema.field("v").type}),
     "map_batches": lambda p: p.map_batches(lambda batch: batch, schema=p.schema, format="arrow"),

@@ -125,5 +125,5 @@ class Joins:
         if able and not {"side_s", names[0] + "_", "side_l", names[-1] + "_right"} & set(names):
             key = self.draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True))
             seed, rows = self.draw(st.integers(0, 99)), self.pick((0, 1, 4, 12, 12))
-            how = self.pick(("", ", how='left'"))
+            how = self.pick(("", ", how='left'", ", how='semi'", ", how='anti'"))
             self.add(f".join_lookup(table_for(pipeline.schema, {key!r}, {seed}, {rows}), {key!r}{how})")

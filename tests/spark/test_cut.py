@@ -73,6 +73,17 @@ def test_a_side_table_travels_to_the_executors(spark, files):
     assert list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)) == expected.tags
 
 
+@pytest.mark.parametrize("how", ["semi", "anti"])
+def test_a_table_tells_which_rows_go_on_to_their_nodes(spark, files, how):
+    known = pa.table({"item": ["é0", "é3", "é0", None]})
+    pipeline = od.Pipeline(SOURCE).join_lookup(known, "item", how).key_by("user").scan(seen=od.count())
+    expected = run_serial(pipeline, stream(range(ROWS)))
+    assert 0 < len(expected.tags) < ROWS
+    found = apply(pipeline, spark.read.parquet(files), order_by="ts", nodes=2, tags=True).toArrow()
+    assert rows_of(found.drop(["_serial", "_index"])) == rows_of(expected.table)
+    assert list(zip(found["_serial"].to_pylist(), found["_index"].to_pylist(), strict=True)) == expected.tags
+
+
 @pytest.mark.parametrize("act", [fail, kill])
 def test_number_and_order_of_files_and_partitions_and_a_retry_change_nothing(spark, tmp_path, act):
     pipeline = chain(lambda p: p.map(once(str(tmp_path / "flag"), act), schema=SOURCE))

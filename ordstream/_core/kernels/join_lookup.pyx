@@ -1,5 +1,5 @@
-"""Operator "join_lookup": each row with the rows of a static table that have its key. Contract: kernel.pxd
-(a).
+"""Operator "join_lookup": each row with the rows of a static table that have its key; or the rows whose key
+the table has, or has not. Contract: kernel.pxd (a).
 
 a) The table is imported and indexed when the kernel is made, once per run. From then on it is read-only:
    workers share it without a lock, and strings of it are shown where they lie.
@@ -45,6 +45,7 @@ cdef struct LookupContext:
     int32_t nkeys
     int32_t nshown
     int32_t all_rows       # 1: rows without a match are given too, with nulls
+    int32_t matched        # where rows are only kept: 1: those with a match; 0: the others
     int32_t repeated       # the first row of the table whose key one before it has; 0: there is none
     int32_t repeats        # and the first row of that key
 
@@ -350,9 +351,35 @@ cdef Chunk* lookup_many(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     return out
 
 
+cdef Chunk* lookup_kept(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
+    """Rows whose key the table has, or has not. Contract: kernel.pxd (a).
+
+    Thread safety: any worker. Ownership: narrows `c` itself; a new selection lies in its arena. Returns: c.
+    Cost: a lookup per row.
+    """
+    cdef LookupContext* x = <LookupContext*> k.ctx
+    cdef int32_t* found
+    cdef int32_t* sel = c.sel
+    cdef int32_t n = 0
+    cdef int32_t i
+    if c.n == 0:
+        return c
+    found = find_all(x, k, w, c)
+    if found != NULL and sel == NULL:
+        sel = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 4)
+    if found == NULL or sel == NULL:
+        return chunk_fail_all(c, -1, FAIL_MEMORY)
+    for i in range(c.n):
+        sel[n] = row_slot(c, i)
+        n += (found[i] >= 0) == x.matched
+    c.sel = sel
+    c.n = n
+    return c
+
+
 cdef class JoinLookupKernel(KernelOwner):
     """Operator "join_lookup". Attributes: `on`, input columns; `table`, a RecordBatch of as many key columns
-    of the same types, then of the columns that are shown; `how`, "inner" or "left".
+    of the same types, then of the columns that are shown; `how`, "inner", "left", "semi" or "anti".
 
     Memory ownership: imports the table, which stays as long as the kernel.
     """
@@ -377,6 +404,7 @@ cdef class JoinLookupKernel(KernelOwner):
         x.ninput = <int32_t> len(inputs)
         x.nshown = self.table_layout.layout.ncols - x.nkeys
         x.all_rows = operator.how == "left"
+        x.matched = operator.how == "semi"
         if ([inputs[column] for column in operator.on] != self.table_layout.types[:x.nkeys]
                 or outputs != inputs + self.table_layout.types[x.nkeys:]):
             raise ValueError(f"{operator.name!r}: the table must have the key columns, then those that are "
@@ -386,9 +414,12 @@ cdef class JoinLookupKernel(KernelOwner):
         x.keys = &self.keys.spec
         self.import_table(table)
         self.kernel.ctx = <void*> x
-        self.kernel.apply = lookup_one if x.rows == NULL else lookup_many
+        if operator.how in ("semi", "anti"):
+            self.kernel.apply = lookup_kept
+        else:
+            self.kernel.apply = lookup_one if x.rows == NULL else lookup_many
         for j in range(x.ninput):
-            if x.rows != NULL and inputs[j] in (PT_VIEW, PT_LIST):
+            if self.kernel.apply == lookup_many and inputs[j] in (PT_VIEW, PT_LIST):
                 self.kernel.keeps_views = 1
 
     cdef int import_table(self, object table) except -1:

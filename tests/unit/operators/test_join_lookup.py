@@ -10,6 +10,7 @@ import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from state_runs import exact_rows
@@ -96,10 +97,35 @@ def test_a_table_of_keys_alone_keeps_or_passes_tuples():
     assert len(checked(sales().join_lookup(keys, "item", "left"), SALES)) == 5
 
 
+def test_semi_keeps_tuples_with_a_row_and_anti_the_others():
+    twice = pa.concat_tables([ITEMS, ITEMS])
+    for table in (ITEMS, twice, twice.append_column("row", twice["item"])):
+        rows = checked(sales().join_lookup(table, "item", "semi"), SALES)
+        assert shown(rows, "row", "_serial", "_index") == [(0, 1, 0), (1, 2, 0), (4, 5, 0)]
+        assert list(rows[0]) == ["row", "item", "shop", "_serial", "_index"]
+        rows = checked(sales().join_lookup(table, on="item", how="anti"), SALES)
+        assert shown(rows, "row", "item") == [(2, None), (3, 9)]  # null equals nothing
+    both = pa.table({"branch": ["é", "a", None], "item": [7, None, 9]})
+    on = {"shop": "branch", "item": "item"}
+    made = sales().join_lookup(both, on, "semi")
+    assert shown(checked(made, SALES), "row") == [(4,)]
+    assert shown(checked(sales().join_lookup(both, on, "anti"), SALES), "row") == [(0,), (1,), (2,), (3,)]
+    assert "join_lookup semi on shop = branch, item, a table of 3 rows\n" in made.explain() + "\n"
+
+
+def test_other_columns_of_the_table_are_nothing_to_semi_and_anti():
+    union = ITEMS.append_column("s", pa.chunked_array([pa.concat_arrays([UNION] * 3)]))
+    assert len(checked(sales().join_lookup(union, "item", "semi"), SALES)) == 3
+    with pytest.raises(od.PlanError, match="the key item 7 twice, in the rows 0 and 1"):
+        sales().join_lookup(pa.table({"item": [7, 7]}), "item", "semi", validate="m:1")
+
+
 def test_an_empty_table_and_an_empty_stream():
     empty = ITEMS.slice(0, 0)
     assert checked(sales().join_lookup(empty, "item"), SALES) == []
     assert [r["name"] for r in checked(sales().join_lookup(empty, "item", "left"), SALES)] == [None] * 5
+    assert checked(sales().join_lookup(empty, "item", "semi"), SALES) == []
+    assert len(checked(sales().join_lookup(empty, "item", "anti"), SALES)) == 5
     assert checked(sales().join_lookup(ITEMS, "item", "left"), SALES.slice(0, 0)) == []
 
 
@@ -121,6 +147,9 @@ def test_any_key(kind):
     table = pa.table({"k": pa.array([one, None], type_), "v": [1, 2]})
     found = [r["v"] for r in checked(od.Pipeline(data.schema).join_lookup(table, "k", "left"), data)]
     assert found == [1, 1 if one == other else None, None, 1]
+    for how in ("semi", "anti"):
+        kept = checked(od.Pipeline(data.schema).join_lookup(table, "k", how), data)
+        assert [r["_serial"] for r in kept] == [i + 1 for i in range(4) if bool(found[i]) == (how == "semi")]
 
 
 def test_zero_and_minus_zero_are_one_key_and_so_is_nan():
@@ -231,7 +260,8 @@ UNION = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])
         ((ITEMS, {"item": "nme"}), "join_lookup_1, the table.*Did you mean 'name'"),
         ((ITEMS, []), "at least one key column"),
         ((ITEMS, {"item": "item", "row": "item"}), "named twice"),
-        ((ITEMS, "item", "outer"), "how must be 'inner' or 'left', got 'outer'"),
+        ((ITEMS, "item", "outer"), "how must be 'inner', 'left', 'semi' or 'anti', got 'outer'$"),
+        ((ITEMS, "item", "left_anti"), "got 'left_anti'; write how='anti'"),
         ((pa.table([[7], [1], [2]], names=["item", "x", "x"]), "item"), "the table: duplicate column name"),
         (
             (pa.table({"item": [7], "s": UNION}), "item"),
@@ -272,7 +302,7 @@ SIDE = pa.table({
 @settings(max_examples=30, deadline=None)
 @given(rows=ROWS)
 def test_the_kernel_equals_the_reference(rows):
-    for how in ("inner", "left"):
+    for how in ("inner", "left", "semi", "anti"):
         check(pipeline().join_lookup(SIDE, ["j", "s"], how), rows)
         check(pipeline().join_lookup(SIDE, "j", how), rows)
         check(pipeline().join_lookup(SIDE, "s", how), rows)
@@ -307,6 +337,25 @@ def test_the_answers_of_polars_and_duckdb(how, on):
     assert found.equals(connection.sql(query).to_arrow_table().cast(found.schema))
 
 
+@pytest.mark.parametrize("how", ["semi", "anti"])
+@pytest.mark.parametrize("on", ["a", ["a", "b"]])
+def test_tuples_that_polars_and_duckdb_keep(how, on):
+    data, table = many()
+    holes = pa.array(np.arange(len(data)) % 7 == 0)
+    data = data.set_column(1, "a", pc.if_else(holes, None, data["a"]))
+    table = table.set_column(0, "a", pc.if_else(holes.slice(0, len(table)), None, table["a"]))
+    found = od.Pipeline(data.schema).join_lookup(table, on, how).run(data, workers=2).table
+    assert 1000 < len(found) < len(data) - 1000
+    frame = pl.from_arrow(data).join(pl.from_arrow(table), on=on, how=how, maintain_order="left")
+    assert found.equals(frame.to_arrow().cast(found.schema))
+    same = " and ".join(f"d.{key} = t.{key}" for key in ([on] if isinstance(on, str) else on))
+    connection = duckdb.connect()
+    connection.register("data", data)
+    connection.register("table", table)
+    joined = connection.sql(f'select d.* from data d {how} join "table" t on {same} order by d.row')
+    assert found.equals(joined.to_arrow_table().cast(found.schema))
+
+
 @pytest.mark.parametrize("key", [pa.int64(), pa.int32()], ids=str)
 def test_keys_of_one_hash_are_told_apart(key):
     """Of so many keys some share all 32 bits of the hash that the index keeps: about nine pairs."""
@@ -316,3 +365,5 @@ def test_keys_of_one_hash_are_told_apart(key):
     assert od.Pipeline(others.schema).join_lookup(table, "k").run(others, workers=1).table.num_rows == 0
     found = od.Pipeline(others.schema).join_lookup(table, "k").run(table.select(["k"]), workers=1).table
     assert found["v"].to_pylist() == list(range(n))
+    for kept, rows in (("semi", 0), ("anti", n)):
+        assert od.Pipeline(others.schema).join_lookup(table, "k", kept).run(others).table.num_rows == rows

@@ -42,6 +42,7 @@ COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
         (lambda: P.key_by("k").deduplicate("x"), r"pipeline\.deduplicate\(\[key, \.\.\.\]\)"),
         (lambda: P.x, r"has no 'x': a column is written od\.col\('x'\)"),
         (lambda: P.upsample("1m"), "fill_gaps=True"),
+        (lambda: P.semi_join(None), r"join_lookup\(table, on=\.\.\., how='semi'\)$"),
         (lambda: P.suppress(), "a window says nothing before it closes"),
         (lambda: P.key_by("k").bfill("x"), "process, which keeps the rows without a value"),
         (lambda: P.split(X > 0), r"branch\(condition\)"),
@@ -59,8 +60,8 @@ COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
             "got 'outer'; unite it by od.union with the rows of the 'left' join",
         ),
         (
-            lambda: P.join_lookup(pa.table({"k": [1]}), on="k", how="anti"),
-            r"got 'anti'; rows whose key is in the table: filter\(od\.col\(key\)\.is_in\(values\)\)",
+            lambda: P.join_lookup(pa.table({"k": [1]}), on="k", how="leftanti"),
+            "got 'leftanti'; write how='anti'$",
         ),
         (lambda: P.key_by("k").ewm_mean("x"), "process, which keeps the value so far"),
         (lambda: P.key_by("k").aggregate([od.count().alias("n")]), r"a list is written behind a star, \*\["),
