@@ -22,20 +22,19 @@ from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, Step, normal
 
-How = Literal["inner", "left"]
+How = Literal["inner", "left", "right", "full"]
 
 #: How far behind a kept row a tuple of the other side must, and may, be to match it (None: any time).
 Reach = tuple[int, int | None]
 
 LEFT, RIGHT = 0, 1
 
-#: What to write for joins that others have.
+#: What to write for joins that others have, or call otherwise.
 _OTHER_HOW = {
-    "right": "; swap the two sides",
-    **dict.fromkeys(
-        ("outer", "full"),
-        "; unite it by od.union with the rows of the 'left' join of the swapped sides that nothing matched",
-    ),
+    **{f"{how}{_}outer": f"; write how={how!r}" for how in get_args(How)[1:] for _ in ("", "_")},
+    "outer": "; write how='full'",
+    "anti": "; write how='left', and behind it filter(column.is_null()) of a column of the right",
+    "semi": "; write how='inner', and behind it deduplicate by columns that tell left tuples apart",
 }
 
 
@@ -132,9 +131,9 @@ class TimeJoin(Operator):
         raise NotImplementedError(f"{type(self).__name__} keeps nothing")
 
     @property
-    def all_left(self) -> bool:
-        """Left tuples that nothing matches are given too."""
-        return True
+    def alone(self) -> tuple[bool, bool]:
+        """Of either side: tuples that nothing matches are given too."""
+        raise NotImplementedError(f"{type(self).__name__} gives nothing")
 
     @property
     def period(self) -> int:
@@ -152,7 +151,7 @@ class TimeJoin(Operator):
     def kernel(self) -> Any:
         from ordstream._core.kernels.time_joins import TimeJoinKernel
 
-        return TimeJoinKernel(self, self.kept, self.last_only, self.all_left)
+        return TimeJoinKernel(self, self.kept, self.last_only, self.alone)
 
     def reference(self) -> SerialOperator:
         return TimeJoinReference(self)
@@ -166,14 +165,15 @@ class TimeJoin(Operator):
 
     def state_schema(self) -> pa.Schema | None:
         """Time of the last tuple; of each side that is kept the number of rows, and these as bytes, oldest
-        first, as `KeptRows.state_schema` has them; of left rows that are given without a match too, a byte
-        per row: 1 where one was found.
+        first, as `KeptRows.state_schema` has them; of a side whose rows are given without a match too, a
+        byte per row: 1 where one was found.
         """
         own = [pa.field("latest", self.input.field(self.times[LEFT]).type)]
-        for name, reach in zip(("left", "right"), self.kept, strict=True):
+        names = (("left", "matched"), ("right", "matched_right"))
+        for (name, matched), reach, alone in zip(names, self.kept, self.alone, strict=True):
             if reach is not None:
                 own += [pa.field(name, pa.int64()), pa.field(f"{name}_values", pa.binary())]
-                own += [pa.field("matched", pa.binary())] * (name == "left" and self.all_left)
+                own += [pa.field(matched, pa.binary())] * alone
         return state_rows(self, own)
 
     def state_identity(self) -> dict[str, str]:
@@ -225,7 +225,7 @@ class IntervalJoin(TimeJoin):
     ----------
     within : (int, int)
         Least and most of the right time less the left one.
-    how : "inner" or "left"
+    how : "inner", "left", "right" or "full"
     """
 
     op: ClassVar[str] = "join_interval"
@@ -239,7 +239,7 @@ class IntervalJoin(TimeJoin):
         where = site.name
         if how not in get_args(How):
             other = _OTHER_HOW.get(str(how), "")
-            raise PlanError(f"{where}: how must be 'inner' or 'left', got {how!r}{other}")
+            raise PlanError(f"{where}: how must be 'inner', 'left', 'right' or 'full', got {how!r}{other}")
         fields = cls.fields(site, sides, max_state_bytes)
         if not isinstance(within, tuple | list) or len(within) != 2:
             example = "such as ('0s', '1h'), a right tuple up to an hour behind the left one"
@@ -259,8 +259,8 @@ class IntervalJoin(TimeJoin):
         )
 
     @property
-    def all_left(self) -> bool:
-        return self.how == "left"
+    def alone(self) -> tuple[bool, bool]:
+        return self.how in ("left", "full"), self.how in ("right", "full")
 
     def describe(self) -> str:
         return self._text(str)
@@ -309,6 +309,10 @@ class AsofJoin(TimeJoin):
     def kept(self) -> tuple[Reach | None, Reach | None]:
         return None, (0, self.tolerance)
 
+    @property
+    def alone(self) -> tuple[bool, bool]:
+        return True, False
+
     def columns_passed(self) -> dict[int, int]:
         left = {len(self.key) + place: index for place, index in enumerate(self.left)}
         return self.key_passed() | left
@@ -351,13 +355,13 @@ class TimeJoinReference(Keyed):
         operator = self.operator
         side = RIGHT if row[operator.side] else LEFT
         if any(row[index] is None for index in operator.key):
-            return [self.shown(row, None)] if side == LEFT and operator.all_left else []
+            return [self.shown_alone(row, side)] if operator.alone[side] else []
         now, key = self.not_null(row, operator.times[side]), self.key_of(row)
         state = self.states.get(key)
         self.not_earlier(now, None if state is None else state.latest, operator.times[side])
         state = self.states.setdefault(key, Joined(now))
         state.latest = now
-        alone = [self.shown(one.row, None) for one in self.forgotten(state, now)]
+        alone = [self.shown_alone(one.row, of) for one, of in self.forgotten(state, now)]
         return [*alone, *self.met(state, KeptRow(now, row), side)]
 
     def met(self, state: Joined, new: KeptRow, side: int) -> list[Row]:
@@ -370,22 +374,24 @@ class TimeJoinReference(Keyed):
                 pairs.append(self.shown(left.row, right.row))
                 one.matched = new.matched = True
         if operator.kept[side] is None:
-            alone = side == LEFT and operator.all_left and not new.matched
-            return [self.shown(new.row, None)] if alone else pairs
+            alone = operator.alone[side] and not new.matched
+            return [self.shown_alone(new.row, side)] if alone else pairs
         if operator.last_only:
             state.rows[side].clear()
         state.rows[side].append(new)
         return pairs
 
-    def forgotten(self, state: Joined, now: int) -> list[KeptRow]:
-        """Forget the rows that no tuple from a time on matches. Of these the left ones that are given."""
+    def forgotten(self, state: Joined, now: int) -> list[tuple[KeptRow, int]]:
+        """Forget the rows that no tuple from a time on matches. Of these the ones that are given, with their
+        sides.
+        """
         alone = []
         for side, (rows, reach) in enumerate(zip(state.rows, self.operator.kept, strict=True)):
             most = None if reach is None else reach[1]
             while rows and most is not None and now - rows[0].time > most:
                 one = rows.pop(0)
-                if side == LEFT and self.operator.all_left and not one.matched:
-                    alone.append(one)
+                if self.operator.alone[side] and not one.matched:
+                    alone.append((one, side))
         return alone
 
     def on_time(self, time: int) -> list[Step]:
@@ -393,21 +399,27 @@ class TimeJoinReference(Keyed):
         if operator.clock_wanted() is None:
             return []
         mark = time // operator.period * operator.period
-        due = [(one.time, key, one.row) for key, state in self.states.items()
-               for one in self.forgotten(state, mark)]  # fmt: skip
+        due = [(one.time, key, one.row, side) for key, state in self.states.items()
+               for one, side in self.forgotten(state, mark)]  # fmt: skip
         for key in [key for key, s in self.states.items() if not any(s.rows) and s.latest < mark]:
             del self.states[key]
-        rows = [self.shown(row, None) for _, _, row in sorted(due, key=lambda one: one[:2])]
+        rows = [self.shown_alone(row, side) for _, _, row, side in sorted(due, key=lambda one: one[:2])]
         return [lambda row=row: [row] for row in rows]  # type: ignore[misc]
 
     def flush(self) -> list[Step]:
-        if not self.operator.all_left:
+        if not any(self.operator.alone):
             return []
         return [lambda key=key: self.rest(key) for key in self.ascending()]  # type: ignore[misc]
 
     def rest(self, key: Any) -> list[Row]:
-        """Left rows that nothing matched."""
-        return [self.shown(one.row, None) for one in self.states[key].rows[LEFT] if not one.matched]
+        """Rows that nothing matched."""
+        alone = [(one, side) for side, rows in enumerate(self.states[key].rows) for one in rows
+                 if self.operator.alone[side] and not one.matched]  # fmt: skip
+        return [self.shown_alone(one.row, side) for one, side in alone]
+
+    def shown_alone(self, row: Row, side: int) -> Row:
+        """A row of one side without any of the other."""
+        return self.shown(row, None) if side == LEFT else self.shown(None, row)
 
     def shown(self, left: Row | None, right: Row | None) -> Row:
         """A left and a right row, behind their key in its normal form."""

@@ -65,7 +65,7 @@ class Joins:
         other: Pipeline,
         on: str | Sequence[str] | Mapping[str, str],
         within: tuple[Duration, Duration],
-        how: Literal["inner", "left"] = "inner",
+        how: Literal["inner", "left", "right", "full"] = "inner",
         *,
         time: str | tuple[str, str] | None = None,
         suffix: str = "_right",
@@ -91,9 +91,11 @@ class Joins:
         within : (least, most)
             Of the right time less the left one: ("0s", "1h") is up to an hour behind the left tuple, ("-1h",
             "0s") before it. Numbers in the column's unit, timedeltas or durations.
-        how : "inner" or "left"
+        how : "inner", "left", "right" or "full"
             "left": a left tuple that nothing matched is given too, with nulls, when that is settled: by its
-            key's next tuple or a mark that is later, or at the end of the stream, by key.
+            key's next tuple or a mark that is later, or at the end of the stream, by key. "right": such
+            right tuples, "full": those of both sides; of a right one the key is shown, and the left's time
+            is null as its other columns are.
         time : str or (str, str)
             Time column of both, or of the left and the right: an integer, timestamp or date, ascending in
             each key over both sides. Null is an error at that row. Default: the one timestamp or date that
@@ -178,7 +180,7 @@ class KeyedJoins:
         self,
         sides: Sides,
         within: tuple[Duration, Duration],
-        how: Literal["inner", "left"] = "inner",
+        how: Literal["inner", "left", "right", "full"] = "inner",
         *,
         max_state_bytes: int | None = None,
         name: str | None = None,

@@ -17,10 +17,11 @@ def rows(seed):
     return pa.table({"user": draw.integers(0, 9, ROWS), "ts": times, "v": draw.integers(0, 50, ROWS)})
 
 
-def test_windows_and_joins_of_two_sources_with_two_outputs():
+@pytest.mark.parametrize("how", ["left", "full"])
+def test_windows_and_joins_of_two_sources_with_two_outputs(how):
     clicks = od.Pipeline(rows(1).schema, source="clicks")
     orders = od.Pipeline(rows(1).schema, source="orders")
-    joined = clicks.join_interval(orders, on="user", within=(0, 1), how="left", time="ts")
+    joined = clicks.join_interval(orders, on="user", within=(0, 1), how=how, time="ts")
     hit, miss = orders.branch(od.col("v") > 25)
     counted = od.union(hit, miss.with_columns(v=0)).key_by("user").window(od.tumbling(30), time="ts")
     outputs = {"joined": joined, "counted": counted.aggregate(n=od.count(), most=od.max("v"))}

@@ -51,7 +51,16 @@ def by_loop(left: list[dict], right: list[dict], low: int, high: int) -> list[tu
 
 
 @pytest.mark.parametrize(
-    ("within", "how"), [(("0s", "90s"), "inner"), (("-2m", "-1s"), "left"), ((0, 0), "left")]
+    ("within", "how"),
+    [
+        (("0s", "90s"), "inner"),
+        (("-2m", "-1s"), "left"),
+        ((0, 0), "left"),
+        (("0s", "90s"), "right"),
+        (("-2m", "-1s"), "right"),
+        (("0s", "90s"), "full"),
+        ((0, 0), "full"),
+    ],
 )
 def test_two_branches(within, how):
     data = events(600)
@@ -62,10 +71,12 @@ def test_two_branches(within, how):
     rows = numbered.to_pylist()
     left, right = ([row for row in rows if (row["kind"] == "click") == is_left] for is_left in (True, False))
     pairs = [(row["n"], row["n_right"]) for row in table.to_pylist()]
-    assert sorted(pair for pair in pairs if pair[1] is not None) == by_loop(left, right, low, high)
-    alone = sorted(n for n, other in pairs if other is None)
-    matched = {n for n, other in pairs if other is not None}
-    assert alone == ([] if how == "inner" else [row["n"] for row in left if row["n"] not in matched])
+    met = [pair for pair in pairs if None not in pair]
+    assert sorted(met) == by_loop(left, right, low, high)
+    for side, rows, given in ((0, left, ("left", "full")), (1, right, ("right", "full"))):
+        alone = sorted(pair[side] for pair in pairs if pair[1 - side] is None)
+        matched = {pair[side] for pair in met}
+        assert alone == [row["n"] for row in rows if how in given and row["n"] not in matched]
 
 
 def test_names_of_the_output_and_of_the_time():
@@ -143,6 +154,7 @@ def test_snapshots_hold_both_sides():
     data = events(500)
     for made in (
         clicks.join_interval(orders, "user", ("-1m", "1m"), "left"),
+        clicks.join_interval(orders, "user", ("-1m", "1m"), "full"),
         clicks.join_asof(orders, "user", "2m"),
     ):
         first = made.run(data.slice(0, 250), end="suspend")

@@ -95,7 +95,7 @@ class Joins:
     policy: Any
 
     def join_interval(self) -> None:
-        how = self.pick(("'inner'", "'left'"))
+        how = self.pick(("'inner'", "'left'", "'right'", "'full'"))
         self.time_join("_join_interval", f"{self.pick(SPANS)!r}, {how}")
 
     def join_asof(self) -> None:

@@ -78,9 +78,10 @@ def grown(draw: Any, p: Any, depth: int) -> Any:
         return grown(
             draw, od.union(*draw(st.permutations([a, b, *([a] if draw(st.booleans()) else [])]))), 0
         )
-    how, reach = draw(st.sampled_from(("inner", "left"))), draw(st.integers(0, 3))
+    how, reach = draw(st.sampled_from(("inner", "left", "right", "full"))), draw(st.integers(0, 3))
     joined = a.join_interval(b, on="k", within=(-reach, reach), how=how, time="ts")
-    return grown(draw, joined.select("k", "j", "ts", v="v_right"), 0)
+    ts = od.col("ts").coalesce(od.col("ts_right"))
+    return grown(draw, joined.select("k", "j", ts=ts, v="v_right"), 0)
 
 
 @st.composite

@@ -79,7 +79,7 @@ def joined(draw: Any) -> s.Case:
                 if name in both and name != time]  # fmt: skip
         on = draw(st.lists(st.sampled_from(able), min_size=1, max_size=2, unique=True)) if able else []
         argument = draw(st.sampled_from([repr(span) for span in SPANS])) + draw(
-            st.sampled_from(["", ", 'left'"])
+            st.sampled_from(["", ", 'left'", ", 'right'", ", 'full'"])
         )
         method, how = draw(
             st.sampled_from([("join_interval", argument), ("join_asof", "2"), ("join_asof", "None")])

@@ -34,7 +34,7 @@ def joined(draw: Any, key: tuple[str, ...]) -> od.Pipeline:
     sides = Sides("right", ("when", "when"), left, right)
     keyed = od.Pipeline(SCHEMA).with_columns(when=when, right=condition).key_by(*key)
     if draw(st.booleans()):
-        how = draw(st.sampled_from(["inner", "left"]))
+        how = draw(st.sampled_from(["inner", "left", "right", "full"]))
         span = draw(st.sampled_from(SPANS))
         return without_clock(keyed._join_interval(sides, span, how, on_error="skip", name="join"))
     tolerance = draw(st.sampled_from([None, 0, 2, 2**40]))
@@ -93,6 +93,24 @@ def test_a_row_of_state_that_none_left_is_refused(column, wrong):
         found = pa.Table.from_batches(segment.batches).to_pylist()
     whole = built.run(LANE).table.to_pylist()
     assert found == whole[len(run_serial(built, LANE, end="suspend").table) :]
+
+
+@pytest.mark.parametrize("wrong", [b"", b"\x02", b"\x01\x01", None])
+def test_which_right_rows_matched_is_looked_at_too(wrong):
+    built = lane_join("_join_interval", (-2, 2), "full")
+    with Segment(built, workers=0) as segment:
+        segment.push(LANE)
+        state = segment.state()["join"]
+    assert state["matched"].to_pylist() == [b"\x01\x01", b""]
+    assert state["matched_right"].to_pylist() == [b"\x01", b"\x00"]
+    index = state.schema.get_field_index("matched_right")
+    column = pa.array([wrong, b"\x00"], pa.binary())
+    with Segment(built, workers=0) as segment:
+        with pytest.raises(od.PlanError, match="no rows that the operator keeps"):
+            segment.install({"join": state.set_column(index, state.schema.field(index), column)})
+        segment.install({"join": state})
+        segment.finish()
+        assert pa.Table.from_batches(segment.batches)["right"].to_pylist() == ["dd"]
 
 
 def test_of_a_later_one_only_the_last_right_row_is_taken_in():

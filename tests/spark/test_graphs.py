@@ -57,8 +57,9 @@ def test_a_graph_with_windows_and_an_end_over_nodes(frames, spark):
     assert text.count("cut: rows to nodes by hash of") == 2
 
 
-def test_two_frames_joined_with_several_outputs(frames, spark):
-    joined = CLICKS.join_interval(ORDERS, on="user", within=(0, 5), how="left", time="ts")
+@pytest.mark.parametrize("how", ["left", "full"])
+def test_two_frames_joined_with_several_outputs(frames, spark, how):
+    joined = CLICKS.join_interval(ORDERS, on="user", within=(0, 5), how=how, time="ts")
     outputs = {
         "joined": joined.select("user", "n", "n_right", "ts"),
         "counts": od.union(CLICKS, ORDERS).key_by("user").scan(seen=od.count()).select("user", "seen"),

@@ -5,5 +5,5 @@ Reach = tuple[int, int | None] | None
 
 class TimeJoinKernel(KernelOwner):
     def __init__(
-        self, operator: Operator, kept: tuple[Reach, Reach], last_only: bool, all_left: bool
+        self, operator: Operator, kept: tuple[Reach, Reach], last_only: bool, alone: tuple[bool, bool]
     ) -> None: ...

@@ -4,8 +4,9 @@ a) Left and right tuples come in one lane; a column tells them apart. A key keep
    (row_queue.pxd), oldest first, as far as later tuples of the other side may match them.
 b) Times of a key ascend. So a kept row at t matches a tuple of the other side at `now` where
    least <= now - t <= most, which needs no sign; and the rows that nothing matches any more are the oldest.
-c) A tuple first forgets such rows of its key; left ones that nothing matched are given, if they are asked
-   for. Then it is given with each row that it matches, oldest first, and is kept.
+c) A tuple first forgets such rows of its key; those that nothing matched are given, if their side's are
+   asked for. Then it is given with each row that it matches, oldest first, and is kept. Where both sides are
+   kept, the kept rows of one match those of the other; so what nothing matched is of one side in each key.
 d) A mark of the clock does the same for all keys, and forgets keys without rows.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -141,6 +142,13 @@ cdef int emit(const JoinContext* x, Kernel* k, Worker* w, const char* record, in
     return 0
 
 
+cdef int emit_alone(const JoinContext* x, Kernel* k, Worker* w, const char* record, int32_t j, Entry* entry,
+                    int32_t row, Chunk* out) noexcept nogil:
+    """Append an entry of side `j` that nothing matched. 0, or -1: no memory."""
+    return emit(x, k, w, record, -1, NULL, row, entry if j == LEFT else NULL, entry if j == RIGHT else NULL,
+                out)
+
+
 cdef int pass_left(const JoinContext* x, Kernel* k, Worker* w, const Chunk* c, Chunk* out,
                    int32_t first) noexcept nogil:
     """With `from_left`: keys and left columns of the outputs from `first` on, each of the tuple that caused
@@ -190,8 +198,8 @@ cdef int forget(const JoinContext* x, Kernel* k, Bucket* b, Worker* w, const cha
         side = &x.sides.side[j]
         while s.rows[j].oldest != NULL and out_of_reach(side, s.rows[j].oldest, now):
             entry = s.rows[j].oldest
-            if j == LEFT and x.sides.all_left and own(side, entry).matched == 0 and emit(
-                    x, k, w, record, -1, NULL, row, entry, NULL, out) != 0:
+            if side.alone and own(side, entry).matched == 0 and emit_alone(
+                    x, k, w, record, j, entry, row, out) != 0:
                 return -1
             take_oldest(&s.rows[j])
             if j == reuse:
@@ -227,8 +235,8 @@ cdef int join_row(const JoinContext* x, Kernel* k, Bucket* b, Worker* w, const c
         entry = entry.next
     if not mine.keeps:
         give_back(b, old)
-        if j == LEFT and x.sides.all_left and not matched:
-            return emit(x, k, w, record, LEFT, c, row, NULL, NULL, out)
+        if mine.alone and not matched:
+            return emit(x, k, w, record, j, c, row, NULL, NULL, out)
         return 0
     if x.sides.last_only and q.n:
         give_back(b, old)
@@ -261,14 +269,14 @@ cdef bint any_nulls(const KeySpec* keys, const Chunk* c) noexcept nogil:
     return False
 
 
-cdef int emit_keyless(const JoinContext* x, Kernel* k, Worker* w, const Chunk* c, int32_t row,
+cdef int emit_keyless(const JoinContext* x, Kernel* k, Worker* w, const Chunk* c, int32_t row, int32_t j,
                       Chunk* out) noexcept nogil:
-    """A left tuple with a null in its key, which equals no other. 0, or -1: no memory."""
+    """A tuple of side `j` with a null in its key, which equals no other. 0, or -1: no memory."""
     cdef char* record = scratch_alloc(w, x.by.key_size)
     if record == NULL:
         return -1
     key_read(x.by.keys, c, row, record)
-    return emit(x, k, w, record, LEFT, c, row, NULL, NULL, out)
+    return emit(x, k, w, record, j, c, row, NULL, NULL, out)
 
 
 cdef inline int32_t join_rows(
@@ -320,7 +328,7 @@ cdef inline int32_t join_rows(
             j = RIGHT if (<const uint8_t*> c.cols[x.side].data)[row] and not is_null(
                 &c.cols[x.side], row) else LEFT
             if at == mine or asked[at] != row:
-                if j == LEFT and x.sides.all_left and emit_keyless(x, k, w, c, row, out) != 0:
+                if x.sides.side[j].alone and emit_keyless(x, k, w, c, row, j, out) != 0:
                     failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
                     return k0 + i
                 continue
@@ -360,7 +368,7 @@ cdef int32_t join_process(
     cdef const JoinContext* x = <const JoinContext*> k.ctx
     cdef int32_t first = out.n
     cdef int32_t done
-    if x.from_left and x.sides.all_left and chunk_reserve(w, out, k.output, n) != 0:
+    if x.from_left and x.sides.side[LEFT].alone and chunk_reserve(w, out, k.output, n) != 0:
         failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return 0
     done = join_rows(k, w, state, c, rows, n, out, f)
@@ -373,18 +381,18 @@ cdef int32_t join_process(
 # -------------------------------------------------------------------------------- marks and the end
 
 
-cdef int flush_left(const JoinContext* x, Kernel* k, Worker* w, const char* record, Entry* entry, bint final,
-                    Chunk* out) noexcept nogil:
-    """A left row that nothing matched, at a punctuation. 0, or -1: no memory."""
+cdef int flush_alone(const JoinContext* x, Kernel* k, Worker* w, const char* record, int32_t j, Entry* entry,
+                     bint final, Chunk* out) noexcept nogil:
+    """A row of side `j` that nothing matched, at a punctuation. 0, or -1: no memory."""
     cdef char* key
     if flush_reserve(w, out, k.output, 1) != 0:
         return -1
     key = chunk_alloc(w, out, x.by.key_size)
     if key == NULL or key_copy(x.by.keys, record, w, out, key) != 0:
         return -1
-    out.flush_time[out.n] = 0 if final else own(&x.sides.side[LEFT], entry).time
+    out.flush_time[out.n] = 0 if final else own(&x.sides.side[j], entry).time
     out.flush_key[out.n] = key
-    return emit(x, k, w, record, -1, NULL, 0, entry, NULL, out)
+    return emit_alone(x, k, w, record, j, entry, 0, out)
 
 
 cdef bint is_due(const Kernel* k, int64_t since, int64_t mark) noexcept nogil:
@@ -397,13 +405,16 @@ cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, C
     """What a punctuation makes a key give and forget."""
     cdef const JoinContext* x = <const JoinContext*> k.ctx
     cdef Joined* s = <Joined*> state
-    cdef Entry* entry = s.rows[LEFT].oldest
+    cdef const Side* side
+    cdef Entry* entry
     cdef int32_t j
-    while x.sides.all_left and entry != NULL and (final or out_of_reach(&x.sides.side[LEFT], entry, mark)):
-        if own(&x.sides.side[LEFT], entry).matched == 0 and flush_left(
-                x, k, w, record, entry, final, out) != 0:
-            return CLOSING_FAILED
-        entry = entry.next
+    for j in range(2):
+        side = &x.sides.side[j]
+        entry = s.rows[j].oldest if side.alone else NULL
+        while entry != NULL and (final or out_of_reach(side, entry, mark)):
+            if own(side, entry).matched == 0 and flush_alone(x, k, w, record, j, entry, final, out) != 0:
+                return CLOSING_FAILED
+            entry = entry.next
     since[0] = mark
     if final:
         return CLOSING_SOME
@@ -417,7 +428,7 @@ cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, C
 
 cdef int join_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                         Failure* f) noexcept nogil:
-    """Give left rows that nothing matched: at the end of the stream all of them, at a mark those that
+    """Give rows that nothing matched: at the end of the stream all of them, at a mark those that
     nothing will match. A mark also forgets all rows out of reach, and keys without rows. Contract:
     marks_pass."""
     return marks_pass(k, w, <Bucket*> state, &(<JoinBucket*> state).marks, punctuation, out, is_due, close,
@@ -453,7 +464,9 @@ cdef class TimeJoinKernel(KernelOwner):
     kept : pair of (least, most) or None
         Of the left and of the right side: how far behind a kept row a tuple of the other side must, and may,
         be (`most` None: any time); None: the side is not kept.
-    last_only, all_left : bool
+    last_only : bool
+    alone : pair of bool
+        Whether left, and right, tuples that nothing matches are given too.
     """
 
     cdef JoinContext context
@@ -461,7 +474,7 @@ cdef class TimeJoinKernel(KernelOwner):
     cdef RowSpecOwner left
     cdef RowSpecOwner right
 
-    def __init__(self, operator, kept, last_only, all_left):
+    def __init__(self, operator, kept, last_only, alone):
         cdef JoinContext* x = &self.context
         cdef Joined one
         cdef LayoutOwner layout
@@ -482,7 +495,6 @@ cdef class TimeJoinKernel(KernelOwner):
             raise TypeError(f"{operator.name!r}: both times must be of one type, an integer below uint64, a "
                             f"date or a timestamp")
         x.sides.last_only = last_only
-        x.sides.all_left = all_left
         x.by.clocked = operator.clock_wanted() is not None
         x.by.period = operator.period
         x.by.word = <int32_t> (<char*> &one.there - <char*> &one)
@@ -495,7 +507,8 @@ cdef class TimeJoinKernel(KernelOwner):
         for j in range(2):
             x.sides.side[j].shown = x.sides.side[j].kept[0]
             x.sides.side[j].shown.n = <int32_t> len(shown[j])
-        x.from_left = kept[LEFT] is None and not any(
+            x.sides.side[j].alone = alone[j]
+        x.from_left = kept[LEFT] is None and not alone[RIGHT] and not any(
             types[column] in (PT_F32, PT_F64) for column in operator.key)   # as keys -0.0 is 0.0
         passed = [*shown[0], *shown[1], *(operator.key if x.from_left else ())]
         if any(types[column] in (PT_VIEW, PT_LIST) for column in passed):

@@ -35,6 +35,7 @@ cdef struct Side:
     int32_t time           # input column
     int32_t time_place     # of the time among those that are kept
     int32_t keeps
+    int32_t alone          # rows that nothing matches are given too
     uint64_t least         # of a tuple of the other side behind a kept row, for a match
     uint64_t most
 
@@ -43,7 +44,6 @@ cdef struct Sides:
     Side[2] side
     int32_t time_type
     int32_t last_only      # of the right side only the last row is kept
-    int32_t all_left       # left tuples that nothing matches are given too
 
 cdef void joined_drop(int64_t* held, Joined* s) noexcept nogil
 cdef int joined_write(Kernel* k, const Sides* x, Worker* w, const Joined* s, Chunk* out,

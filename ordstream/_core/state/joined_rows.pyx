@@ -23,14 +23,14 @@ cdef void joined_drop(int64_t* held, Joined* s) noexcept nogil:
 
 cdef int write_side(const Sides* x, Worker* w, int32_t j, const Queue* q, Chunk* out, int32_t index,
                     int32_t column) noexcept nogil:
-    """Columns: number of rows; the rows as bytes; of left rows, where it matters, which of them matched."""
+    """Columns: number of rows; the rows as bytes; where it matters, which of them matched."""
     cdef Entry* entry = q.oldest
     cdef char* bytes
     (<int64_t*> out.cols[column].data)[index] = q.n
     if (put_valid(w, out, column, index, True) != 0 or put_valid(w, out, column + 1, index, True) != 0
             or queue_write(x.side[j].kept, w, q, out, &(<View*> out.cols[column + 1].data)[index]) != 0):
         return -1
-    if j == RIGHT or not x.all_left:
+    if not x.side[j].alone:
         return 0
     bytes = chunk_alloc(w, out, q.n + 1)
     if bytes == NULL or put_valid(w, out, column + 2, index, True) != 0:
@@ -48,7 +48,7 @@ cdef inline int32_t columns_of(const Sides* x, int32_t j) noexcept nogil:
     """Columns of state of a side."""
     if not x.side[j].keeps:
         return 0
-    return 3 if j == LEFT and x.all_left else 2
+    return 3 if x.side[j].alone else 2
 
 
 cdef int joined_write(Kernel* k, const Sides* x, Worker* w, const Joined* s, Chunk* out,
@@ -95,7 +95,7 @@ cdef int32_t read_side(const Sides* x, int64_t* held, int32_t j, const Chunk* ro
     cdef Entry* entry
     if n < 0 or (x.last_only and n > 1):
         return FAIL_STATE
-    if j == LEFT and x.all_left:
+    if side.alone:
         matched = &(<const View*> rows.cols[column + 2].data)[slot]
         if matched.size != n:
             return FAIL_STATE

@@ -93,6 +93,54 @@ def test_left_rows_without_a_match_come_when_that_is_settled():
     assert [row["b"] for row in rows] == [None, None, "3", None, None, None]
 
 
+def test_right_rows_without_a_match_come_when_that_is_settled():
+    data = lane(
+        ("left", "x", 0, 1), ("right", "y", 1, 2), ("right", "x", 3, 3), ("right", "x", 4, 4),
+        ("left", None, 5, 5), ("right", None, 5, 6), ("left", "x", 20, 7), ("right", "z", 21, 8),
+    )  # fmt: skip
+    clocked = keyed()._join_interval(SIDES, (-10, 0), "right")
+    assert "join_interval right by k" in clocked.explain()
+    rows = checked(clocked, data)  # a null key is settled at once; the mark 20 settles 2, 3 and 4
+    assert pairs(rows) == [(None, "6", 6), (None, "2", 7), (None, "3", 7), (None, "4", 7), (None, "8", 8)]
+    assert [(row["k"], row["t"], row["at"]) for row in rows][:2] == [(None, None, 5), ("y", None, 1)]
+    made = od.Pipeline(SCHEMA).map(tuple, schema=SCHEMA).key_by("k")  # a function's column is no clock
+    rows = checked(made._join_interval(SIDES, (-10, 0), "right"), data)
+    assert pairs(rows) == [(None, "6", 6), (None, "3", 7), (None, "4", 7), (None, "2", 8), (None, "8", 8)]
+    rows = checked(keyed()._join_interval(SIDES, (1, 3), "right"), data)  # settled at once
+    assert pairs(rows) == [(None, "2", 2), (1, "3", 3), (None, "4", 4), (None, "6", 6), (None, "8", 8)]
+
+
+def test_full_gives_what_nothing_matched_of_both_sides():
+    data = lane(
+        ("right", "x", 0, 1), ("left", "x", 0, 2), ("left", "y", 0, 3), ("right", "y", 1, 4),
+        ("left", "x", 1, 5), ("right", "x", 2, 6), ("right", None, 3, 7), ("left", None, 3, 8),
+        ("left", "x", 30, 9), ("right", "x", 30, 10), ("right", "a", 31, 11), ("left", "a", 31, 12),
+    )  # fmt: skip
+    rows = checked(keyed()._join_interval(SIDES, (-9, -2), "full"), data)  # left ones are settled at once
+    assert pairs(rows) == [
+        *((2, None, 2), (3, None, 3), (5, None, 5), (None, "7", 7), (8, None, 8)),
+        *((None, "1", 9), (None, "4", 9), (None, "6", 9), (9, None, 9)),  # the mark 27, by (time, key)
+        *((12, None, 12), (None, "11", 12), (None, "10", 12)),  # the end, by key
+    ]
+    rows = checked(keyed()._join_interval(SIDES, (-9, 9), "full"), data)
+    assert pairs(rows) == [
+        *((2, "1", 2), (3, "4", 4), (5, "1", 5), (2, "6", 6), (5, "6", 6), (None, "7", 7), (8, None, 8)),
+        *((9, "10", 10), (12, "11", 12)),
+    ]
+
+
+def test_a_side_of_nothing_but_unmatched_rows():
+    rights = lane(*(("right", key, t, t) for t, key in enumerate(("b", "a", None, "b"))))
+    lefts = lane(*(("left", key, t, t) for t, key in enumerate(("b", "a", None, "b"))))
+    for how in ("left", "right", "full"):
+        for data, given in ((lefts, how != "right"), (rights, how != "left")):
+            for within in ((0, 9), (-9, 0), (-9, 9), (5, 9), (-9, -5)):
+                rows = checked(keyed()._join_interval(SIDES, within, how), data)
+                assert len(rows) == 4 * given
+                assert {row["a"] is None for row in rows} <= {data is rights}
+                assert {row["b"] is None for row in rows} <= {data is lefts}
+
+
 def test_as_of_gives_each_left_row_with_the_last_right_one():
     data = lane(
         ("left", "x", 0, 1), ("right", "x", 0, 10), ("left", "x", 0, 2), ("right", "x", 2, 20),
@@ -165,7 +213,9 @@ def test_times_that_run_backwards_or_are_null_are_errors_at_their_rows():
         (((1, 0),), "its least is larger"),
         ((5,), "within must be a pair"),
         ((("1h", "2h"),), "a column of integers has no unit"),
-        (((0, 1), "outer"), "how must be 'inner' or 'left'"),
+        (((0, 1), "outer"), "'inner', 'left', 'right' or 'full', got 'outer'; write how='full'$"),
+        (((0, 1), "right_outer"), "write how='right'$"),
+        (((0, 1), "anti"), "write how='left', and behind it filter"),
     ],
 )
 def test_mistakes_are_told(arguments, message):
@@ -213,14 +263,16 @@ def one_lane(left: pa.Table, right: pa.Table) -> tuple[pa.Table, Sides]:
 
 def theirs(query: str, left: pa.Table, right: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [name for name in left.schema.names if name != "k"]
-    shown = ", ".join(["l.k", *(f"{p}.{name} as {p}_{name}" for p in "lr" for name in columns)])
+    shown = ", ".join(
+        ["coalesce(l.k, r.k) as k", *(f"{p}.{name} as {p}_{name}" for p in "lr" for name in columns)]
+    )
     connection = duckdb.connect()
     connection.register("lefts", left)
     connection.register("rights", right)
     return connection.sql(query.format(shown=shown)).to_arrow_table().cast(schema)
 
 
-@pytest.mark.parametrize("how", ["inner", "left"])
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 @pytest.mark.parametrize("within", [(0, 60), (-30, 45), (-80, -10), (20, 90)])
 def test_the_answer_of_duckdb(how, within):
     left, right = many()
@@ -233,13 +285,14 @@ def test_the_answer_of_duckdb(how, within):
     )
     wanted = theirs(query, left, right, found.schema)
     assert len(found) > 1000
-    if how == "left":  # those without a match come when it is settled
-        alone = found.filter(pa.compute.is_null(found["r_row"]))
-        assert len(alone) > 100
-        order = [("l_row", "ascending")]
-        assert alone.sort_by(order).equals(wanted.filter(pa.compute.is_null(wanted["r_row"])).sort_by(order))
-        found = found.filter(pa.compute.is_valid(found["r_row"]))
-        wanted = wanted.filter(pa.compute.is_valid(wanted["r_row"]))
+    for mine, other in (("l_row", "r_row"), ("r_row", "l_row")):
+        # those without a match come when it is settled
+        alone = found.filter(pa.compute.is_null(found[other]))
+        assert (len(alone) > 100) == (how in ("full", "left" if mine == "l_row" else "right"))
+        order = [(mine, "ascending")]
+        assert alone.sort_by(order).equals(wanted.filter(pa.compute.is_null(wanted[other])).sort_by(order))
+        found = found.filter(pa.compute.is_valid(found[other]))
+        wanted = wanted.filter(pa.compute.is_valid(wanted[other]))
     assert found.equals(wanted)
 
 
@@ -265,8 +318,9 @@ def test_the_answers_of_polars_and_duckdb_as_of(tolerance):
         assert found.equals(theirs(query, left, right, found.schema))
 
 
-def test_state_is_that_of_rows_within_reach():
-    made = keyed()._join_interval(SIDES, (0, 100), "left", name="join")
+@pytest.mark.parametrize(("within", "how"), [((0, 100), "left"), ((-100, 0), "right"), ((-50, 50), "full")])
+def test_state_is_that_of_rows_within_reach(within, how):
+    made = keyed()._join_interval(SIDES, within, how, name="join")
     rng = np.random.default_rng(0)
     with Segment(made, workers=0) as segment:
         empty = segment.bytes("join")

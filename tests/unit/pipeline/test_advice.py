@@ -52,12 +52,12 @@ COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
         (lambda: od.count_if(X > 0), r"write od\.count\(where=condition\)"),
         (lambda: od.window("ts", "1m"), r"write od\.tumbling\(length\)"),
         (
-            lambda: TIMED.join_interval(TIMED, on="k", within=(0, 1), how="right", time="ts"),
-            "how must be 'inner' or 'left', got 'right'; swap the two sides",
+            lambda: TIMED.join_interval(TIMED, on="k", within=(0, 1), how="cross", time="ts"),
+            "how must be 'inner', 'left', 'right' or 'full', got 'cross'$",
         ),
         (
             lambda: TIMED.join_interval(TIMED, on="k", within=(0, 1), how="outer", time="ts"),
-            "got 'outer'; unite it by od.union with the rows of the 'left' join",
+            "got 'outer'; write how='full'$",
         ),
         (
             lambda: P.join_lookup(pa.table({"k": [1]}), on="k", how="leftanti"),

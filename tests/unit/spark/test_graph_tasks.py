@@ -42,6 +42,7 @@ def merged(pipeline, left, right):
     "pipeline",
     [
         A.join_interval(B, on="k", within=(-2, 3), how="left", time="ts"),
+        A.join_interval(B, on="k", within=(-2, 3), how="full", time="ts"),
         od.union(HIT, B, MISS).key_by("k").window(od.session(2), time="ts").aggregate(n=od.count()),
         od.union(A, od.union(HIT, MISS), A).key_by("k").lag("v").join_asof(B, on="k", time="ts"),
     ],

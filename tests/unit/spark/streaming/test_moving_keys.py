@@ -60,7 +60,7 @@ def graph():
     source = od.Pipeline(SCHEMA)
     few, many = source.branch(od.col("item") == "a")
     seen = few.key_by("user").scan(n=od.count()).select("ts", "user", "item", "n")
-    both = many.join_interval(source, on="user", within=(-3, 0), how="left", time="ts")
+    both = many.join_interval(source, on="user", within=(-3, 0), how="full", time="ts")
     both = both.select("ts", "user", "item", n="ts_right")
     return od.union(seen, both).key_by("user", "item").scan(most=od.max("n")).key_by("item").count()
 
