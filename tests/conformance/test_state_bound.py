@@ -50,6 +50,15 @@ def test_the_operator_fails_where_there_is_too_much(pipeline, way):
     assert ("largest key: " in error.reason) == bool(pipeline.plan.operators[-1].key)
 
 
+@pytest.mark.parametrize("way", [{"workers": 0}, {"workers": 2, "chunk_rows": 16}], ids=str)
+def test_windows_without_gaps_name_what_keeps_their_keys(way):
+    window = P.key_by("k").window(od.tumbling(9), time="ts", fill_gaps=True)
+    pipeline = window.aggregate(n=od.count(), name="f")
+    told = r"operator 'f: gaps' failed at serial \d+: the run's state has .* largest key: \d+, with"
+    with pytest.raises(od.OperatorError, match=told):
+        pipeline.run(rows(60_000), max_state_bytes=MOST, **way)
+
+
 def test_nothing_changes_below_it():
     data = rows(5000, keys=100)
     for pipeline in (TWO, *GROWING.values()):

@@ -9,6 +9,7 @@ import pyarrow.types as pat
 from property.drawn_expressions import named, plain_number
 from property.drawn_options import can_be_time, settled
 
+import ordstream as od
 from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.types import physical_type
 from ordstream.operators.gathered import is_apart, list_of
@@ -18,6 +19,11 @@ KINDS = (
     *("od.tumbling(1)", "od.tumbling(3)", "od.tumbling(40)", "od.session(0)", "od.session(4)"),
     *("od.hopping(3, every=1)", "od.hopping(40, every=20)", "od.hopping(7, every=3)"),
     *("od.tumbling(40, offset=7)", "od.hopping(7, every=3, offset=-1)"),
+)
+#: Between two of these there may be others in the sources' small times.
+SHORT_KINDS = (
+    *("od.tumbling(1)", "od.tumbling(3)", "od.hopping(3, every=1)", "od.hopping(7, every=3)"),
+    *("od.tumbling(2, offset=1)", "od.hopping(9, every=3, offset=-1)", "od.tumbling(40)"),
 )
 #: Of dates and timestamps.
 CALENDARS = ("od.calendar('1d')", "od.calendar('1w')", "od.tumbling('1mo')", "od.tumbling('1y')")
@@ -45,7 +51,7 @@ class Windows:
     clocks: frozenset[str]
     latest: str
 
-    def window(self) -> None:
+    def window(self, fills: bool = False) -> None:
         key, times = self.keyed(), named(self.schema, can_be_time)
         names = self.pipeline_key(key) if key else []
         if key is None or not times or {"start", "end", "closed"} & set(names):
@@ -54,10 +60,24 @@ class Windows:
         emit = self.pick(("", ", emit='updates'", ", emit='both'"))
         time = self.time(times)
         type_ = self.schema.field(time).type
-        kinds = DAY_KINDS if pat.is_date64(type_) else KINDS
+        kinds = DAY_KINDS if pat.is_date64(type_) else SHORT_KINDS if fills else KINDS
         if pat.is_date(type_) or pat.is_timestamp(type_):
             kinds += CALENDARS
-        self.add(f"{key}.window({self.pick(kinds)}, time={time!r}).aggregate({calls}{emit}{self.policy()})")
+        window = f"{self.pick(kinds)}, time={time!r}"
+        behind = ""
+        if fills and "session" not in window:
+            window += ", fill_gaps=True"
+            behind = f".pipe(few_gaps, {self.pick((40, 300, 9, 0))})"
+        self.add(f"{key}.window({window}).aggregate({calls}{emit}{self.policy()}){behind}")
+
+    def filled(self) -> None:
+        """Windows without gaps; of times that lie apart, where there is one to be made."""
+        able = [name for name in named(self.schema, pat.is_integer) if name in self.clocks]
+        if able and self.pick((True, True, False)):
+            name, time = self.fresh("apart"), self.pick(able)
+            self.add(f".with_columns((od.col({time!r}) * 7).alias({name!r}), on_error='skip')")
+            self.clocks, self.latest = self.clocks | {name}, name
+        self.window(fills=True)
 
     def window_of_count(self, times: list[str]) -> str:
         """Options of `count`."""
@@ -100,6 +120,14 @@ class Windows:
             made = f" // {self.pick((1, 2, 7))}" if whole else ".dt.truncate('2d')"
             self.add(f".with_columns((od.col({time!r}){made}).alias({name!r}){self.policy()})")
             self.clocks, self.latest = self.clocks | {name}, name
+
+
+def few_gaps(pipeline: od.Pipeline, most: int) -> od.Pipeline:
+    """With at most so many empty windows in one gap: times lie as far apart as they can, and what is filled
+    is in memory.
+    """
+    *front, last = pipeline.plan.operators
+    return od.Pipeline.of(pipeline.plan.replaced([*front, last.changed(most=most)]))
 
 
 def can_be_listed(type_: Any) -> bool:

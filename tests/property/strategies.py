@@ -27,7 +27,7 @@ from property.drawn_joins import Joins, table_for
 from property.drawn_options import can_be_time, options
 from property.drawn_rows import RAISES, RowOperators
 from property.drawn_values import batches, comparable, schemas, tables, type_text
-from property.drawn_windows import Windows, agreed, can_be_listed, gathered_calls
+from property.drawn_windows import Windows, agreed, can_be_listed, few_gaps, gathered_calls
 
 import ordstream as od
 from ordstream.ground.packed_types import is_packed, is_packed_list
@@ -40,6 +40,7 @@ NAMESPACE: dict[str, Any] = {
     "pa": pa,
     "f": functions,
     "table_for": table_for,
+    "few_gaps": few_gaps,
     "Sides": Sides,
     "nan": math.nan,
     "inf": math.inf,
@@ -483,6 +484,7 @@ BUILTIN += (
     "regression",
     "assert_ordered",
     "window",
+    "filled",
     "rolling",
     "reorder",
     "computed_time",

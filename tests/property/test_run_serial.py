@@ -54,6 +54,12 @@ def test_windows(case):
 
 
 @LARGE
+@given(s.cases(vocabulary=("filled", "filled", "filled", "window", "filter", "reorder", "lag"), most=3))
+def test_windows_without_gaps(case):
+    check(case)
+
+
+@LARGE
 @given(
     s.cases(vocabulary=("scan", "count", "sessionize", "process", "top_k", "top_values", "pair_up"), most=4)
 )
