@@ -249,7 +249,9 @@ class StatefulOperators(RunningOperators):
         bind = partial(Aggregate.bind, emit=emit)
         return self._aggregated(self._site("aggregate", name, on_error), bind, named, aggregations)
 
-    def window(self, kind: WindowKind, *, time: str | None = None, fill_gaps: bool = False) -> Windowed:
+    def window(
+        self, kind: WindowKind, *, time: str | None = None, fill_gaps: bool | Duration = False
+    ) -> Windowed:
         """Windows, for the aggregations that follow: `.window(od.tumbling("1m"), time="ts").aggregate(...)`.
 
         What is closed is forgotten. Windows close by the clock, where the time is a column of the source or
@@ -265,11 +267,13 @@ class StatefulOperators(RunningOperators):
         time : str
             An integer, timestamp or date column, ascending in each key (without key_by: in all tuples). Null
             is an error at that row, and so is a time before that of the row before. `od.rows` needs none.
-        fill_gaps : bool
+        fill_gaps : bool, int, str or timedelta
             Also the windows without rows between two of a key: counts and sums are 0, lists empty, other
             values null (`forward_fill` behind it carries them on). They come in front of their key's next
             window, with its order tag, so not in the order of `end` among several keys. For windows side by
-            side, and hopping ones. No key is forgotten then. A gap of more than 1,048,576 is an error.
+            side, and hopping ones. A gap of more than 1,048,576 is an error. With True no key is forgotten.
+            With a length of time, "1d", a window that begins more than that behind the one before has none
+            in front, and the clock forgets a key that has been silent for so long.
         """
         return Windowed(kind, time, self._site, self._aggregated, fill_gaps)
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ordstream.errors import PlanError
+from ordstream.ground.duration import Duration
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.error_policy import OnError
 from ordstream.operators.fill_gaps import FillGaps
@@ -29,7 +30,7 @@ class Windowed:
         time: str | None,
         site: Callable[[str, str | None, OnError], Site],
         aggregated: Callable[..., Pipeline],
-        fill_gaps: bool = False,
+        fill_gaps: bool | Duration = False,
     ) -> None:
         if not isinstance(kind, WindowKind):
             raise PlanError(
@@ -37,14 +38,14 @@ class Windowed:
                 f"od.rows(...), got {kind!r}"
             )
         self._kind, self._time = kind, time
-        if not isinstance(fill_gaps, bool):
-            raise PlanError(f"window: fill_gaps is True or False, got {fill_gaps!r:.80}")
-        if fill_gaps and kind.kind in ("session", "rolling", "rows"):
+        fills = fill_gaps is not False and fill_gaps is not None
+        if fills and kind.kind in ("session", "rolling", "rows"):
             raise PlanError(
                 "window: fill_gaps is for windows that begin at fixed times, od.tumbling, od.hopping and "
                 f"od.calendar: od.{kind.kind} has none that is empty"
             )
-        self._site, self._aggregated, self._fill_gaps = site, aggregated, fill_gaps
+        self._site, self._aggregated, self._fills = site, aggregated, fills
+        self._longest = None if isinstance(fill_gaps, bool) else fill_gaps
 
     def aggregate(
         self,
@@ -77,7 +78,9 @@ class Windowed:
         site = self._site("window", name, on_error)
         chosen: Any = "close" if emit is None else emit
         made = self._aggregated(site, partial(self._window, emit=chosen), named, aggregations)
-        return made._then(FillGaps.behind(made.plan.operators[-1], site)) if self._fill_gaps else made
+        if not self._fills:
+            return made
+        return made._then(FillGaps.behind(made.plan.operators[-1], site, self._longest))
 
     def _rolling(self, site: Site, named: Sequence[Any], keywords: Mapping[str, Any]) -> Operator:
         return Rolling.bind(site, self._kind, self._time, named, keywords)

@@ -66,7 +66,8 @@ class Windows:
         window = f"{self.pick(kinds)}, time={time!r}"
         behind = ""
         if fills and "session" not in window:
-            window += ", fill_gaps=True"
+            longest = ("'2d'", "'4d'") if pat.is_date64(type_) else (2, 9, 60)
+            window += f", fill_gaps={self.pick((True, True, *longest))}"
             behind = f".pipe(few_gaps, {self.pick((40, 300, 9, 0))})"
         self.add(f"{key}.window({window}).aggregate({calls}{emit}{self.policy()}){behind}")
 

@@ -4,6 +4,9 @@ kernel.pxd (b), (f).
 The input is what a window kernel gives: key columns, start, end, values. A state is the start of the key's
 latest window. Rows in front of which nothing is missing are copied together, column by column; an empty
 window has the key of the row behind it, and what the aggregations make of no row: 0, an empty list or null.
+
+Where gaps are filled up to a reach only, a mark forgets keys whose next window begins beyond it: windows
+that end at the mark, or before, have come.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -16,11 +19,12 @@ from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.state.keyed_bucket cimport (
-    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket, put_word,
+    Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket_of, put_word,
 )
 from ordstream._core.state.keyed_state cimport (
-    LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_state,
+    LOOKUP_BLOCK, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_state,
 )
+from ordstream._core.state.marks cimport CLOSING_ALL, CLOSING_SOME, Closing, Marking, Marks, marks_pass
 from ordstream._core.state.row_values cimport row_null, row_value
 from ordstream._core.state.state_columns cimport own_column, put_valid
 from ordstream._core.state.state_rows cimport owner_bucket_state
@@ -45,7 +49,8 @@ cdef enum Empty:
 
 cdef struct GapsContext:
     # Read-only while a run lasts. Memory ownership: FillGapsKernel.
-    const KeySpec* keys    # NULL: SF
+    Marking by
+    uint64_t reach         # a window that begins farther behind the one before has no gap in front
     int32_t start          # column
     int32_t* empty         # Empty of each column
     int64_t every          # from one start to the next, where `starts` is NULL
@@ -55,12 +60,17 @@ cdef struct GapsContext:
     const int64_t* starts  # of the calendar's windows, ascending; at last the end of the last one; or NULL
     int64_t count          # of the windows
 
+cdef struct GapsBucket:
+    # State of one bucket. Memory ownership: the runtime, through bucket_new / bucket_free.
+    Bucket base
+    Marks marks
+
 # An empty list that is packed: no element, and, of elements of fixed width, none that is null. Zeroed.
 cdef char[8] NOTHING
 
 
 cdef void* gaps_new(Kernel* k, int32_t bucket) noexcept nogil:
-    return new_bucket((<const GapsContext*> k.ctx).keys, sizeof(Latest), &LATEST)
+    return new_bucket_of(sizeof(GapsBucket), (<const GapsContext*> k.ctx).by.keys, sizeof(Latest), &LATEST)
 
 
 cdef inline int64_t number_of(const GapsContext* x, int64_t time) noexcept nogil:
@@ -182,6 +192,7 @@ cdef int32_t gaps_process(
     """
     cdef const GapsContext* x = <const GapsContext*> k.ctx
     cdef Bucket* b = <Bucket*> state
+    cdef GapsBucket* g = <GapsBucket*> state
     cdef LookupAhead ahead
     cdef int32_t[LOOKUP_BLOCK] slots
     cdef Latest* s = <Latest*> b.single
@@ -194,14 +205,14 @@ cdef int32_t gaps_process(
     ahead.n = 0
     while k0 < n:
         m = min(n - k0, <int32_t> LOOKUP_BLOCK)
-        if x.keys != NULL and keyed_lookup_block(
+        if x.by.keys != NULL and keyed_lookup_block(
                 &b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, slots) != 0:
             break
         for i in range(m):
-            if x.keys != NULL:
+            if x.by.keys != NULL:
                 s = <Latest*> keyed_state(&b.keyed, slots[i])
             start = row_value(k.input, c, x.start, rows[k0 + i])
-            if s.there and start > s.start:
+            if s.there and start > s.start and <uint64_t> start - <uint64_t> s.start <= x.reach:
                 gap = missing(x, s.start, start)
                 if gap:
                     if copy_rows(x, k, w, c, rows + done, k0 + i - done, out) != 0:
@@ -217,6 +228,8 @@ cdef int32_t gaps_process(
             if not s.there or start > s.start:
                 s.start = start
                 s.there = 1
+                if start < g.marks.earliest:
+                    g.marks.earliest = start
         k0 += m
     if copy_rows(x, k, w, c, rows + done, k0 - done, out) != 0:
         failure_set(f, rows[done], FAIL_MEMORY, failure_text(FAIL_MEMORY))
@@ -224,6 +237,34 @@ cdef int32_t gaps_process(
     if k0 < n:
         failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
     return k0
+
+
+# -------------------------------------------------------------------------------- marks
+
+
+cdef bint out_of_reach(const Kernel* k, int64_t since, int64_t mark) noexcept nogil:
+    """Whether each window that ends behind a mark begins farther than the reach behind a start."""
+    cdef const GapsContext* x = <const GapsContext*> k.ctx
+    cdef int64_t number
+    if x.starts == NULL:
+        return mark > since and <uint64_t> mark - <uint64_t> since >= x.reach + <uint64_t> x.length
+    number = number_of(x, mark)
+    return number >= 0 and x.starts[number] > since and (
+        <uint64_t> x.starts[number] - <uint64_t> since > x.reach)
+
+
+cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, Chunk* out, bint final,
+                   int64_t mark, int64_t* since) noexcept nogil:
+    """Forget a key whose gap will not be filled. Nothing is given."""
+    since[0] = (<const Latest*> state).start
+    return CLOSING_ALL if not final and out_of_reach(k, since[0], mark) else CLOSING_SOME
+
+
+cdef int gaps_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
+                        Failure* f) noexcept nogil:
+    """Forget keys at a mark. Contract: marks_pass."""
+    return marks_pass(k, w, <Bucket*> state, &(<GapsBucket*> state).marks, punctuation, out, out_of_reach,
+                      close, f)
 
 
 # -------------------------------------------------------------------------------- state as rows
@@ -253,6 +294,7 @@ cdef int32_t read_start(Kernel* k, void* bucket, const Chunk* rows, int32_t slot
         memset(s, 0, sizeof(Latest))
         return FAIL_STATE
     s.there = 1
+    (<GapsBucket*> bucket).marks.known = 0
     return 0
 
 
@@ -260,8 +302,8 @@ cdef StateCalls LATEST = StateCalls(alive=any_window, write=write_start, read=re
 
 
 cdef class FillGapsKernel(KernelOwner):
-    """Operator "fill_gaps". Attributes: `window` (length, every, calendar), `empty`, `most`, `too_many`;
-    `key`, empty: SF."""
+    """Operator "fill_gaps". Attributes: `window` (length, every, calendar), `empty`, `most`, `too_many`,
+    `reach`, and with it `clock_wanted()` and `period`; `key`, empty: SF."""
 
     cdef GapsContext context
     cdef KeySpecOwner keys
@@ -272,13 +314,15 @@ cdef class FillGapsKernel(KernelOwner):
         cdef LayoutOwner layout
         cdef const int64_t[::1] view
         cdef GapsContext* x = &self.context
+        cdef Latest one
         owner_setup(self, operator, PS if operator.key else SF)
         layout = self.input_layout
         if layout.types != self.output_layout.types:
             raise ValueError(f"{operator.name!r}: the output schema must be the input's")
         if operator.key:
             self.keys = KeySpecOwner(operator.key, layout.types)
-            x.keys = &self.keys.spec
+            x.by.keys = &self.keys.spec
+            x.by.key_size = self.keys.spec.size
         x.start = <int32_t> len(operator.key)
         x.empty = <int32_t*> calloc(layout.layout.ncols + 1, sizeof(int32_t))
         if x.empty == NULL:
@@ -298,6 +342,12 @@ cdef class FillGapsKernel(KernelOwner):
         self.text = operator.too_many.encode()
         x.too_many = self.text
         x.most = operator.most
+        x.reach = <uint64_t> -1 if operator.reach is None else operator.reach
+        x.by.word = <int32_t> (<char*> &one.there - <char*> &one)
+        if operator.clock_wanted() is not None:
+            x.by.clocked = 1
+            x.by.period = operator.period
+            self.kernel.punctuate = gaps_punctuate
         self.kernel.ctx = <void*> x
         self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.keeps_views = 1

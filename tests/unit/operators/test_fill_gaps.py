@@ -19,10 +19,11 @@ import ordstream as od
 from ordstream.testing import run_serial
 
 
-def filled(kind, *, emit="close", by="k", time="ts", source=None, **calls):
+def filled(kind, *, emit="close", by="k", time="ts", source=None, fills=True, **calls):
     source = od.Pipeline(SCHEMA) if source is None else source
     keyed = source.key_by(by) if by else source
-    return keyed.window(kind, time=time, fill_gaps=True).aggregate(emit=emit, **(calls or {"n": od.count()}))
+    calls = calls or {"n": od.count()}
+    return keyed.window(kind, time=time, fill_gaps=fills).aggregate(emit=emit, **calls)
 
 
 def test_empty_windows_come_in_front_of_their_keys_next_window():
@@ -119,7 +120,8 @@ def pipelines(draw):
     calls = {"n": od.count(), "x": od.sum("x"), "last": od.last("k"), "c": od.collect("x", 2)}
     emit = draw(st.sampled_from(["close", "updates", "both"]))
     kind, key = draw(st.sampled_from(KINDS)), draw(st.sampled_from(["k", None]))
-    built = filled(kind, emit=emit, by=key, source=source, **calls)
+    fills = draw(st.sampled_from([True, True, 1, 4, 12, 100]))
+    built = filled(kind, emit=emit, by=key, source=source, fills=fills, **calls)
     return built.key_by("n").cum_count("rank") if draw(st.booleans()) else built
 
 
@@ -221,9 +223,72 @@ def test_a_state_that_begins_elsewhere_is_refused():
     assert (first["start"], first["n"]) == (datetime.datetime(2023, 10, 1), 0)
 
 
-def test_it_is_true_or_false():
-    with pytest.raises(od.PlanError, match="fill_gaps is True or False, got 'zero'"):
-        od.Pipeline(SCHEMA).window(od.tumbling(5), time="ts", fill_gaps="zero")
+@pytest.mark.parametrize("fills", ["zero", 0, -1, 1.5, [1]])
+def test_it_is_true_or_false_or_a_length_of_time(fills):
+    with pytest.raises(od.PlanError, match="window_1: fill_gaps must be"):
+        filled(od.tumbling(5), fills=fills)
+
+
+def test_longer_gaps_stay_where_a_length_is_given():
+    data = rows((1, "a", 1), (31, "a", 1), (72, "a", 1), (80, "b", 1), (101, "a", 1))
+    found, _ = both(filled(od.tumbling(10), fills=30), data)
+    starts = [(key, start, n) for key, start, _, n in found]
+    assert starts == [
+        *(("a", 0, 1), ("a", 10, 0), ("a", 20, 0), ("a", 30, 1)),
+        *(("a", 70, 1), ("b", 80, 1), ("a", 80, 0), ("a", 90, 0), ("a", 100, 1)),
+    ]
+
+
+def without_forgetting(pipeline):
+    """Its windows close by the clock, and every key's start is kept."""
+    operators = (one.with_clock(None) if one.op == "fill_gaps" else one for one in pipeline.plan.operators)
+    return od.Pipeline.of(pipeline.plan.replaced([*operators]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(table=tables(), pipeline=pipelines())
+def test_nobody_sees_that_a_key_was_forgotten(table, pipeline):
+    kept = run_serial(without_forgetting(pipeline), table)
+    for found in (run_serial(pipeline, table), pipeline.run(table, workers=2, chunk_rows=3)):
+        assert found.table.equals(kept.table)
+
+
+def come_and_go(unit, each=4, keys=1500):
+    """Keys with some rows each, one key behind the other, then never again."""
+    times = [row * 3 * unit + row // each * 500 * unit for row in range(each * keys)]
+    ts = pa.array(times, pa.timestamp("s", "Europe/Berlin") if unit > 1 else pa.int64())
+    return pa.table({"k": [f"key {row // each}" for row in range(each * keys)], "ts": ts})
+
+
+@pytest.mark.parametrize(
+    ("kind", "fills", "unit"),
+    [
+        *((od.tumbling(1), 90, 1), (od.hopping(5, every=1), 90, 1), (od.tumbling(7, offset=3), 90, 1)),
+        *((od.calendar("1d"), "40d", 3600), (od.calendar("1mo"), "70d", 3600)),
+    ],
+    ids=str,
+)
+def test_keys_that_never_come_again_are_forgotten_by_the_clock(kind, fills, unit):
+    data = come_and_go(unit)
+    keyed = od.Pipeline(data.schema).key_by("k", buckets=4)
+    pipeline, full = (keyed.window(kind, time="ts", fill_gaps=one).aggregate(n=od.count())
+                      for one in (fills, True))  # fmt: skip
+    assert "keys are forgotten by the clock, at multiples of" in pipeline.explain()
+    expected = run_serial(pipeline, data).table
+    assert expected.equals(full.run(data).table)  # no key comes again, so none has a longer gap
+    for way in ({"workers": 0}, {"workers": 2, "chunk_rows": 7}, {"processes": 2}):
+        result = pipeline.run(data, **way)
+        assert result.table.equals(expected)
+        if "workers" in way:
+            kept = full.run(data, **way).report.operators[-1].state_bytes
+            assert result.report.operators[-1].state_bytes < kept / 2
+
+
+def test_where_the_windows_have_no_clock_keys_are_kept():
+    source = od.Pipeline(SCHEMA).map(tuple, schema=SCHEMA)
+    pipeline = filled(od.tumbling(10), source=source, fills=30)
+    assert "no key is forgotten" in pipeline.explain()
+    both(pipeline, rows((1, "a", 1), (2, "b", 1), (1000, "a", 1), (1000, "b", 1)))
 
 
 def test_what_an_operator_behind_carries_on():
