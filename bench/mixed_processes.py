@@ -28,7 +28,7 @@ import pyarrow as pa
 
 import ordstream as od
 from ordstream.balance.mixed import Assignment, Controller
-from ordstream.fragments.balancing import movable
+from ordstream.fragments.balancing import controller_of, movable
 from ordstream.fragments.fragmenting import fragments_of
 from ordstream.fragments.key_costs import NAMED
 from ordstream.testing import run_serial
@@ -66,7 +66,7 @@ class Told(Controller):
     def __init__(
         self, fragment: int, policy: od.Mixed, nodes: int, told: list[tuple[int, Assignment]]
     ) -> None:
-        super().__init__(policy, nodes, NAMED)
+        super().__init__(policy, nodes, NAMED, controller_of(policy, nodes).payback)
         self._fragment, self._told = fragment, told
 
     def commit(self, move: Any) -> None:

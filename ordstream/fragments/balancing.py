@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from ordstream.balance.keys import Words, key_words
 from ordstream.balance.mixed.controller import Controller, Move, go_on
+from ordstream.balance.mixed.payback import Payback
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats
@@ -29,8 +30,10 @@ from ordstream.balance.mixed.table import Assignment
 from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.key_costs import NAMED, costed
+from ordstream.fragments.move_pace import MovePace
 from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.moving_route import Step, changed_words, joined
+from ordstream.ground.cpus import allowed_cpus
 
 #: Tuples from one report of the nodes to the next.
 INTERVAL_ROWS = 32_768
@@ -81,6 +84,11 @@ class MoveFigures:
         From the decision to the end of the last step.
     theta_before, theta_after : float
         Overload of the fullest node, by the costs known.
+    gain, cost : float
+        Seconds of the fullest node's work: what it would have saved since the move before, and what it was
+        expected to cost; 0 with `Mixed(payback=0)`.
+    lost : float or None
+        What it cost (`MovePace`); None: it was not known how fast rows go else.
     """
 
     serial: int
@@ -94,6 +102,9 @@ class MoveFigures:
     seconds: float
     theta_before: float
     theta_after: float
+    gain: float = 0.0
+    cost: float = 0.0
+    lost: float | None = None
 
 
 @dataclass
@@ -161,16 +172,21 @@ class Balancing:
         self.tell: Callable[[Shift | bytes], None] = lambda what: None
         self._failed = False
         self.figures: list[MoveFigures] = []
+        self._pace = MovePace(time.perf_counter)
+        self._serial = 0  # where the source is
+        self._caller = time.process_time()  # up to the last reports
 
     # ---------------------------------------------------------------------------------------- to the driver
 
     def wants_report(self, serial: int) -> bool:
         """A marker that has nodes report belongs behind this tuple."""
+        self._serial = serial
         return serial >= self._next and not self._waits_for and self._has_thought()
 
     def asked(self, number: int, serial: int) -> None:
         """The marker is there."""
         self._waits_for = self._processes * len(self._controllers)
+        self._pace.reports_at(serial)
         self._next = serial + min(self._interval, serial)
 
     def wants_move(self) -> bool:
@@ -206,6 +222,7 @@ class Balancing:
         assert decided is not None
         decided.shift = Shift(number, decided.fragment, decided.steps[0])
         decided.serial = decided.serial or serial
+        self._pace.moves_at(serial)
         decided.step_began = time.perf_counter()
         self.tell(decided.shift)
         return decided.shift
@@ -233,6 +250,16 @@ class Balancing:
             in_order = decided.shift is not None
             tables[decided.fragment] = decided.steps[0].behind(decided.now) if in_order else decided.now
         return {self._named[k]: table.to_bytes() for k, table in tables.items() if k in self._named}
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        """As `Report.balance`. Any thread."""
+        found = {}
+        for k, controller in self._controllers.items():
+            held = controller.payback
+            if held is not None:
+                name = self._named.get(k, f"fragment {k + 1}")
+                found[name] = {"moves": controller.version, **held.figures(), "why": controller.why}
+        return found
 
     def end(self) -> None:
         """The run is over: nothing decides any more when this returns, and no error of it counts."""
@@ -312,14 +339,27 @@ class Balancing:
             self._decided = found
 
     def _take_in(self, told: Mapping[int, list[tuple[Report, Floats]]], between: Callable[[], None]) -> None:
+        costs: dict[int, list[Report]] = {}
         for fragment, of in told.items():
-            controller = self._controllers[fragment]
-            reports, self._times[fragment] = costed(
+            costs[fragment], self._times[fragment] = costed(
                 [report for report, _ in of], [times for _, times in of], self._times[fragment]
             )
+            between()
+        loads = {fragment: {one.node: one.load for one in of} for fragment, of in costs.items()}
+        caller = time.process_time()
+        beside, self._caller = caller - self._caller, caller
+        for fragment, reports in costs.items():
+            controller = self._controllers[fragment]
+            if controller.payback is not None:
+                others = [held for number, held in loads.items() if number != fragment]
+                nodes = {one.node: sum(held.get(one.node, 0.0) for held in others) for one in reports}
+                controller.payback.around(nodes, 0.0 if self.wake is None else beside)
             for report in reports:
                 controller.report(report)
             between()
+        if costs:
+            whole = [sum(of.get(node, 0.0) for of in loads.values()) for node in range(self._processes)]
+            self._pace.worked(max(whole))
 
     def _next_move(self, between: Callable[[], None]) -> _UnderWay | None:
         """Ask fragments for a move in turn, until one has one."""
@@ -367,11 +407,14 @@ class Balancing:
         if under_way.steps:
             return
         self._decided = None
+        lost = self._pace.moved(self._serial)
         if under_way.back:
             controller.cancel(move)
             self._think({})
             return
         controller.commit(move)
+        if lost is not None and controller.payback is not None and self.wake is not None:
+            controller.payback.costs.learn(len(move.keys), move.state, lost)
         self.figures.append(
             MoveFigures(
                 under_way.serial,
@@ -385,6 +428,9 @@ class Balancing:
                 time.perf_counter() - under_way.began,
                 move.theta_before,
                 move.theta_after,
+                move.gain,
+                move.cost,
+                None if self.wake is None else lost,
             )
         )
         self._think({})
@@ -405,6 +451,7 @@ class Balancing:
         if decided.shift is None and not decided.steps_done:
             self._controllers[decided.fragment].cancel(decided.move)
             self._decided = None
+            self._pace.moved(self._serial)
             return True
         decided.cancelled = True
         if decided.shift is None:  # between two steps
@@ -499,4 +546,10 @@ def controllers_of(balance: Any, fragments: tuple[Fragment, ...], processes: int
             "balance must be one policy for all operators, od.Mixed(theta=0.08, table=3000); got "
             f"{balance!r:.200}"
         )
-    return {k: Controller(balance, processes, NAMED) for k in movable(fragments, processes)}
+    return {k: controller_of(balance, processes) for k in movable(fragments, processes)}
+
+
+def controller_of(policy: Mixed, processes: int) -> Controller:
+    """What decides for the nodes of a fragment, one in each process of this machine."""
+    payback = Payback(policy.payback, allowed_cpus()) if policy.payback else None
+    return Controller(policy, processes, NAMED, payback)

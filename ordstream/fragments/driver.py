@@ -355,7 +355,10 @@ class Driver:
             found = replace(found, tuples=serial, rows_out=self.rows_out, tuples_per_second=rate)
         channels = channels_of(self.topology, nodes, self.out.figures, self.merge.awaited)
         together = reports_together(found.shedding)
-        return replace(found, channels=channels, grouping=self._spread.report(), shedding=together)
+        balance = {} if self._balancing is None else self._balancing.report()
+        return replace(
+            found, channels=channels, grouping=self._spread.report(), balance=balance, shedding=together
+        )
 
 
 def _delivered(serials: Int64s, index: Int64s, through: OrderTag) -> int:

@@ -60,9 +60,12 @@ def spread_of(options: Mapping[str, Any], fragments: Sequence[Fragment], process
     for k, one in chosen.items():
         columns = ", ".join(fragments[k].source.names[index] for index in one.key)
         found[k + 1] = _described(one.grouping, columns)
-    for k in moving:
+    for k, controller in moving.items():
         columns = ", ".join(fragments[k].source.names[index] for index in fragments[k].key or ())
-        found[k + 1] = f"by a ring and a routing table of {columns}, which changes while rows come (Mixed)"
+        pays = "" if controller.payback is None else ", where that pays"
+        found[k + 1] = (
+            f"by a ring and a routing table of {columns}, which changes while rows come (Mixed){pays}"
+        )
     return found
 
 

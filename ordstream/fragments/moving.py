@@ -211,6 +211,8 @@ class MovingOperators:
         self._second: tuple[TagMerge, PolledNode] | None = None  # between moves it knows no key
         self._early: dict[int, list[tuple[int, Parsed | NodeState]]] = {}
         self._busy = 0.0
+        # with threads beside this one what the process takes is theirs, nearly all of it
+        self._of_process = time.process_time() if options.get("workers") else None
         self._failed_at: bytes | None = None  # the first failure of another node
         self.moved: list[Moved] = []
         self.cut: bytes | None = None
@@ -459,6 +461,9 @@ class MovingOperators:
         idle = self._move is None
         if idle and (_waits(self._lane) or not self._main.idle()):
             return None
+        if self._of_process is not None:
+            before, self._of_process = self._of_process, time.process_time()
+            self._busy = self._of_process - before
         found = self._measured.report(
             interval, self._busy, self._keys.table.table[0], self._state_rows if idle else None
         )

@@ -215,6 +215,9 @@ class Report:
     grouping : dict
         Of several processes: what sent rows to the stateless operators in front, and what it heard and
         decided; {} where each block went to the node with the least to do.
+    balance : dict of str to dict
+        Of several processes with `balance=`: by first operator of the nodes whose keys move, how many plans
+        were made and put off, moves, and in seconds what they were to gain and to cost and what they cost.
     """
 
     tuples: int
@@ -244,6 +247,7 @@ class Report:
     elastic: ElasticReport | None = None
     channels: tuple[ChannelReport, ...] = ()
     grouping: dict[str, Any] = field(default_factory=dict)
+    balance: dict[str, dict[str, Any]] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -301,6 +305,12 @@ class Report:
     def _of_nodes(self) -> list[str]:
         grouping = ", ".join(f"{name} {value}" for name, value in self.grouping.items())
         lines = [f"grouping: {grouping.removeprefix('name ')}"] if grouping else []
+        for name, held in self.balance.items():
+            lines.append(
+                f"balance of {name}: {held['plans']} plans, {held['put_off']} put off, {held['moves']} moves"
+                f" to gain {held['gain_seconds']:.3g} s for {held['cost_seconds']:.3g} s, found "
+                f"{held['lost_seconds']:.3g} s; {held['why']}"
+            )
         return lines + channel_lines(self.channels, self.seconds)
 
 

@@ -22,6 +22,7 @@ Fang, Zhang, Fu, Zhang, Zhou, Zhu, "Parallel Stream Processing Against Workload 
 | `compact` | six-field records in place of keys |
 | `report` | what a node tells of its keys after an interval |
 | `evidence` | what the reports add up to, and whether it is enough |
+| `payback` | whether a move is worth what it costs |
 | `controller` | when keys move, which, and the table in force |
 | `readj` | the rival; PKG is in `ordstream.balance.baselines` |
 """
@@ -29,6 +30,7 @@ Fang, Zhang, Fu, Zhang, Zhou, Zhu, "Parallel Stream Processing Against Workload 
 from ordstream.balance.mixed.compact import Compact, plan_compact
 from ordstream.balance.mixed.controller import Controller, Move
 from ordstream.balance.mixed.discretise import discretised, representatives
+from ordstream.balance.mixed.payback import MoveCosts, Payback
 from ordstream.balance.mixed.planners import (
     PLANNERS,
     Mixed,
@@ -52,6 +54,8 @@ __all__ = [
     "Controller",
     "Mixed",
     "Move",
+    "MoveCosts",
+    "Payback",
     "Plan",
     "ReadjPlan",
     "Report",

@@ -9,7 +9,8 @@ There is one move at a time.
 When keys move: there are as many tuples as the loads' estimate needs (`evidence.needed`); an instance is
 above L_max by more than what chance does; and the plan takes off more than that. A plan aims at an eighth of
 θ_max, or at half of it where that moves much less, so that noise around a balanced state does not set off
-the next one. A θ_max below 2 % is as 2 %.
+the next one. A θ_max below 2 % is as 2 %. With a `Payback` it must also pay: what it would have saved since
+the last move must have come to what it costs.
 
 Chance is what the number of tuples leaves open, each tuple costing by itself. What makes all tuples of a key
 dearer for an interval is a change.
@@ -30,6 +31,7 @@ from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Words
 from ordstream.balance.mixed.evidence import FINEST, Evidence, needed
 from ordstream.balance.mixed.expected import expected
+from ordstream.balance.mixed.payback import Payback, Weighed
 from ordstream.balance.mixed.planners import Mixed, Plan
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats, Statistics, overload
@@ -45,7 +47,7 @@ CHANCE = 5.0
 FINE, LITTLE_MORE = 8, 2.0
 
 #: Of a move, beside its tables and columns.
-_FIGURES = ("version", "state", "theta_before", "theta_after", "limiting")
+_FIGURES = ("version", "state", "theta_before", "theta_after", "limiting", "gain", "cost")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,9 @@ class Move:
         Overload of the fullest instance by the costs known.
     limiting : int or None
         Word of the key that keeps the plan from its bound.
+    gain, cost : float
+        Seconds: what it would have saved since the last move, and what it is expected to cost; 0 without a
+        `Payback`.
     """
 
     version: int
@@ -83,6 +88,8 @@ class Move:
     theta_before: float
     theta_after: float
     limiting: int | None = None
+    gain: float = 0.0
+    cost: float = 0.0
 
     def changes(self, keys: Words) -> npt.NDArray[np.bool_]:
         """Which of any keys change their node."""
@@ -109,6 +116,10 @@ class Controller:
     policy : Mixed
     instances : int or sequence of int
         N_D, or the nodes' numbers.
+    most : int, optional
+        As the attribute.
+    payback : Payback, optional
+        Weighs plans against what they cost. None: a plan that is due is carried out.
 
     Attributes
     ----------
@@ -128,8 +139,14 @@ class Controller:
         Called now and then while it decides, from between two steps: others can have the interpreter there.
     """
 
-    def __init__(self, policy: Mixed, instances: int | Sequence[int], most: int | None = None) -> None:
-        self.policy, self.most = policy, most
+    def __init__(
+        self,
+        policy: Mixed,
+        instances: int | Sequence[int],
+        most: int | None = None,
+        payback: Payback | None = None,
+    ) -> None:
+        self.policy, self.most, self.payback = policy, most, payback
         self.assignment = Assignment(policy.ring(instances))
         self.version = 0
         self.pending: Move | None = None
@@ -165,7 +182,10 @@ class Controller:
 
     def _collect(self) -> None:
         for interval in sorted({one.interval for one in self._waiting}):
-            self.evidence.add([one for one in self._waiting if one.interval == interval])
+            reports = [one for one in self._waiting if one.interval == interval]
+            self.evidence.add(reports)
+            if self.payback is not None:
+                self.payback.add(reports, self.assignment.ring.members, self.most)
         self._waiting = []
         if self.most is not None:
             self.evidence.bound(self.most, self.assignment.table[0], self.assignment.route_words)
@@ -198,7 +218,10 @@ class Controller:
         gain = float(loads.max() - plan.loads.max())
         if not plan.moved.any() or gain <= float(noise[int(np.argmax(loads))]):
             return self._nothing(f"theta {overload(loads):.3f}: no plan takes off more than chance does")
-        return self._propose(self.assignment.after(keys, plan), self.assignment, (keys, given))
+        after = self.assignment.after(keys, plan)
+        if self.payback is None:
+            return self._propose(after, self.assignment, (keys, given))
+        return self._worth(self.payback, after, (keys, given), noise)
 
     def resize(self, instances: int | Sequence[int]) -> Move | None:
         """Nodes come or go: the keys that the ring moves, and in the same move those of a plan, if one is
@@ -231,7 +254,7 @@ class Controller:
             self.evidence.spread_rest(members)
         self.assignment, self.version, self.pending = move.after, move.version, None
         self.evidence.least = needed(self.policy.theta, self.assignment.instances)
-        self.evidence.restart()
+        self._restart()
 
     def cancel(self, move: Move) -> None:
         """The move is given up, at whatever step: the table before it stays in force. Its version is not
@@ -239,13 +262,19 @@ class Controller:
         """
         self._check(move)
         self.pending = None
+        self._restart()
+
+    def _restart(self) -> None:
         self.evidence.restart()
+        if self.payback is not None:
+            self.payback.restart()
 
     # ------------------------------------------------------------------------------------------- as bytes
 
     def to_bytes(self, evidence: bool = True) -> bytes:
         """The tables, the evidence and the move under way as bytes, for a manifest. Not the policy.
-        `evidence`: whether it is among them, the one part that is as large as the keys are many.
+        `evidence`: whether it is among them, and what `payback` has seen: what is as large as the keys are
+        many.
         """
         self._collect()
         values: dict[str, Any] = {
@@ -256,6 +285,8 @@ class Controller:
         }
         if evidence:
             values["evidence"] = self.evidence.to_bytes().hex()
+            if self.payback is not None:
+                values["payback"] = self.payback.to_bytes().hex()
         arrays: dict[str, npt.NDArray[Any]] = {}
         move = self.pending
         if move is not None:
@@ -267,10 +298,16 @@ class Controller:
 
     @classmethod
     def from_bytes(
-        cls, data: bytes, policy: Mixed, evidence: Evidence | None = None, most: int | None = None
+        cls,
+        data: bytes,
+        policy: Mixed,
+        evidence: Evidence | None = None,
+        most: int | None = None,
+        payback: Payback | None = None,
     ) -> Controller:
         """The controller that `to_bytes` was called on. It goes on as that one would: the same move is
-        under way. `evidence`: in place of the one in the bytes.
+        under way. `evidence`: in place of the one in the bytes. `payback`: goes on from what is in the
+        bytes, where it is there.
 
         Raises
         ------
@@ -283,7 +320,9 @@ class Controller:
             ring = assignment.ring
             if (ring.points, ring.seed) != (policy.points, policy.seed):
                 raise ValueError(f"its ring has {ring.points} points, seed {ring.seed}")
-            made = cls(policy, ring.members, most)
+            made = cls(policy, ring.members, most, payback)
+            if payback is not None and "payback" in values:
+                payback.read(bytes.fromhex(values["payback"]))
             made.assignment, made.version = assignment, int(values["version"])
             made.evidence = evidence or Evidence.from_bytes(bytes.fromhex(values["evidence"]))
             made._last = {int(node): int(at) for node, at in values["last"]}
@@ -325,12 +364,54 @@ class Controller:
         plans, limit = (half, replace(self.policy, theta=theta).plan(given)), given.limit(theta)
         return min(plans, key=lambda plan: (not plan.table_fits, plan.loads.max() > limit, plan.loads.max()))
 
+    def _worth(
+        self, payback: Payback, after: Assignment, known: tuple[Words, Statistics], noise: Floats
+    ) -> Move | None:
+        """The plan, or the part of it that pays best; None: no part has paid yet."""
+        keys, given = known
+        before, to = self.assignment.route_words(keys), after.route_words(keys)
+        moved = np.flatnonzero(before != to)
+        _, key_s, byte_s = payback.costs.each
+        worth = given.cost[moved] / (key_s + byte_s * given.state[moved])
+        moved = moved[np.lexsort((keys[moved], -worth))]
+        weighed = payback.weigh(self.assignment, keys[moved], to[moved], given.state[moved])
+        self.between()
+        payback.plans += 1
+        weighed.sort(key=lambda one: one.cost - one.gain)
+        loads = given.loads()
+        for one in weighed:
+            if one.gain < payback.times * one.cost:
+                continue
+            part = moved[: one.keys]
+            table = after if one.keys == len(moved) else self._with(keys[part], to[part])
+            then = given.loads(self.assignment._positions(table.route_words(keys)))
+            most = self.policy.table
+            fits = most is None or len(table) <= max(most, len(self.assignment))
+            if fits and loads.max() - then.max() > float(noise[int(np.argmax(loads))]):
+                payback.gain, payback.cost = payback.gain + one.gain, payback.cost + one.cost
+                return self._propose(table, self.assignment, known, one)
+        payback.put_off += 1
+        best = weighed[0]
+        return self._nothing(
+            f"theta {overload(loads):.3f}, put off: to move {best.keys:,} of {len(moved):,} keys would have "
+            f"saved {best.gain:.3f} s since the last move, and costs about {best.cost:.3f} s"
+        )
+
+    def _with(self, keys: Words, to: npt.NDArray[np.int32]) -> Assignment:
+        """The table in force but for these keys."""
+        order = np.argsort(keys, kind="stable")
+        return self.assignment.moved(keys[order], to[order])
+
     def _nothing(self, why: str) -> Move | None:
         self.why = why
         return None
 
     def _propose(
-        self, after: Assignment, on: Assignment, known: tuple[Words, Statistics] | None = None
+        self,
+        after: Assignment,
+        on: Assignment,
+        known: tuple[Words, Statistics] | None = None,
+        weighed: Weighed | None = None,
     ) -> Move | None:
         """`on`: the table in force, on the ring that is to be; `known`: its `_statistics`."""
         keys, before = known or self._statistics(self.assignment)
@@ -353,6 +434,8 @@ class Controller:
             theta_before=overload(before.loads()),
             theta_after=overload(then.loads()),
             limiting=self.limiting,
+            gain=0.0 if weighed is None else weighed.gain,
+            cost=0.0 if weighed is None else weighed.cost,
         )
         self.why = repr(self.pending)
         return self.pending

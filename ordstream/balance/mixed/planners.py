@@ -51,6 +51,9 @@ class Mixed:
         How keys move between processes. "hold": the new process holds the moved keys' rows until their state
         is there, and goes on with all others. "pause": as Fig. 5 has it, to compare: behind the new table no
         row is given out until every process has acknowledged the move.
+    payback : float
+        >= 0: keys move once the imbalance has cost so many times what their move is expected to cost. 0: as
+        soon as a plan is due, as the paper has it.
 
     Raises
     ------
@@ -66,13 +69,16 @@ class Mixed:
     points: int = 1_024
     seed: int = 0
     protocol: str = "hold"
+    payback: float = 1.0
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise PlanError(
                 f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {self.protocol!r:.80}"
             )
-        check_numbers(self, ("theta", "beta", "table"), ("degree", "window", "points", "seed"), "table")
+        check_numbers(
+            self, ("theta", "beta", "table", "payback"), ("degree", "window", "points", "seed"), "table"
+        )
         if not 0 <= self.theta < np.inf:
             raise PlanError(f"theta must be finite and not negative, not {self.theta}")
         if self.table is not None and (self.table < 0 or self.table % 1):
@@ -82,6 +88,8 @@ class Mixed:
             )
         if not 0 <= self.beta < np.inf:
             raise PlanError(f"beta must be finite and not negative, not {self.beta}")
+        if not 0 <= self.payback < np.inf:
+            raise PlanError(f"payback must be finite and not negative, not {self.payback}")
         if self.degree < 1 or self.degree & (self.degree - 1):
             raise PlanError(
                 f"the degree of discretisation R must be a power of 2 (1, 2, 4, ...), not {self.degree}"

@@ -81,6 +81,11 @@ class Report:
         if not (np.isfinite(self.rest) & (np.array(self.rest) >= 0)).all():
             raise PlanError(f"{where}: tuples, seconds and bytes of the rest are {self.rest}")
 
+    @property
+    def load(self) -> float:
+        """Seconds of all the node's tuples, those that were not looked at included."""
+        return (float(self.seconds.sum()) + self.rest[1]) / self.sampled
+
     def heaviest(self, most: int, kept: Words) -> Report:
         """The report with at most so many keys named, those that cost most, and those of `kept` beside."""
         if len(self.keys) <= most:

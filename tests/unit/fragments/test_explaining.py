@@ -25,7 +25,10 @@ IN_BLOCKS = "rows to nodes in blocks, each to the one with the fewest bytes to d
             ["by a map of user that DKG learns while rows come"],
         ),
         ({"grouping": {"count_2": od.DKG().fit([1, 2], 3)}}, [IN_BLOCKS, "by the KeyMap given, of user"]),
-        ({"balance": od.Mixed()}, [IN_BLOCKS, "by a ring and a routing table of user", "table of count"]),
+        (
+            {"balance": od.Mixed()},
+            [IN_BLOCKS, "by a ring and a routing table of user", "where that pays", "table of count"],
+        ),
     ],
 )
 def test_what_sends_rows_to_processes_is_named(options, lines):

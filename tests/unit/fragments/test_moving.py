@@ -141,7 +141,7 @@ def test_a_skewed_stream_is_balanced_and_comes_to_rest():
     moves = []
     found = run_here(
         PIPELINE, data, 2, {}, block_rows=500, channel_bytes=2_000,
-        balance=od.Mixed(theta=0.1), interval=4_000, moves=moves,
+        balance=od.Mixed(theta=0.1, payback=0), interval=4_000, moves=moves,
     )  # fmt: skip
     assert found.table.equals(PIPELINE.run(data).table)
     assert moves
