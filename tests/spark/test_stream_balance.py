@@ -49,7 +49,7 @@ def test_keys_move_once_and_with_the_nodes(spark, tmp_path):
         run(2, 0, 0, balance="mixed")
     with pytest.raises(PlanError, match="balance needs nodes="):
         run(None, 0, 0, balance=od.Mixed())
-    told, last = run(2, 0, 6_000, balance=od.Mixed(theta=0.08, table=50))
+    told, last = run(2, 0, 6_000, balance=od.Mixed(theta=0.08, table=50, payback=0))
     assert [sum(one["tuples"]) for one in told] == [2_000] * 3
     assert told[0]["theta"] > 0.15
     assert told[0]["next"]["keys"] == told[1]["moved"]["by_plan"]["keys"] > 0
@@ -57,7 +57,7 @@ def test_keys_move_once_and_with_the_nodes(spark, tmp_path):
     assert told[2]["theta"] < 0.12
     assert told[2]["moved"]["by_plan"]["keys"] == 0
     assert last["balance"]["scan_1"] == told[2]
-    told, _ = run(3, 6_000, 8_000, balance=od.Mixed(theta=0.08, table=50))
+    told, _ = run(3, 6_000, 8_000, balance=od.Mixed(theta=0.08, table=50, payback=0))
     assert told[0]["moved"]["by_ring"]["keys"] > 0
     assert len(told[0]["tuples"]) == 3
     od.spark.finish(checkpoint)

@@ -5,6 +5,9 @@ what moves. The decision is part of that epoch's manifest, and the next epoch ca
 the new table, and its nodes take the moved keys' state from the files of the nodes that had them. With that
 epoch's manifest the table is in force. So an epoch that is run again makes the same move; and a decision
 whose epoch was not committed, or a move whose epoch was not, has not happened.
+
+What an epoch with a move takes beside its fullest node's work, more than epochs without one do, is what the
+move cost (`ordstream.balance.mixed.payback`). Where the work is next to nothing of the epoch, nothing moves.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from ordstream.balance.dkg import DKG
 from ordstream.balance.keys import key_words
 from ordstream.balance.mixed.controller import Controller, Move
 from ordstream.balance.mixed.evidence import Evidence
+from ordstream.balance.mixed.payback import Payback
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import overload
@@ -109,14 +113,17 @@ class FragmentBalance:
         CheckpointError
             The file of what is known is damaged or gone.
         """
-        controller, groups, times = Controller(policy, nodes, NAMED), dict[int, int](), dict[int, float]()
+        payback = Payback(policy.payback) if policy.payback else None
+        controller = Controller(policy, nodes, NAMED, payback)
+        groups, times = dict[int, int](), dict[int, float]()
         if said is not None:
-            evidence, groups, times = _known(begin, said["known"])
+            evidence, groups, times = _known(begin, said["known"], payback)
             data = base64.b64decode(said["controller"])
             try:
-                controller = Controller.from_bytes(data, policy, evidence, NAMED)
+                controller = Controller.from_bytes(data, policy, evidence, NAMED, payback)
             except SketchBytesError:  # another ring was asked for: all begins anew
                 groups, times = {}, {}
+                controller.payback = Payback(policy.payback) if policy.payback else None
         before = begin.maps.get(number)
         if said is None and isinstance(before, Assignment) and same_ring(before, controller.assignment):
             controller.assignment = before  # balance was left out: keys stayed where they were
@@ -134,17 +141,38 @@ class FragmentBalance:
         """By which the epoch's rows go to nodes."""
         return self.controller.assignment if self.move is None else self.move.after
 
-    def said(self, begin: Begin, results: Sequence[Said], number: int, operator: str) -> dict[str, Any]:
-        """Behind the epoch: hear the nodes of the fragment, decide, and give what the manifest holds."""
-        controller = self.controller
+    def said(
+        self, begin: Begin, results: Sequence[Said], number: int, operator: str, ran: float, moves: int
+    ) -> dict[str, Any]:
+        """Behind the epoch: hear the nodes of the fragment, decide, and give what the manifest holds.
+
+        Parameters
+        ----------
+        begin, results
+            Of the epoch.
+        number : int
+            Of the fragment.
+        operator : str
+            Its first one.
+        ran : float
+            Seconds of the epoch's job.
+        moves : int
+            Fragments whose keys moved in it.
+        """
+        controller, payback = self.controller, self.controller.payback
         results = [one for one in results if one.get("fragment") == number]
-        if self.move is not None:
-            controller.commit(self.move)
         told = [one for one in results if "report" in one]
         reports = [Report.from_bytes(base64.b64decode(one["report"])) for one in told]
         times = [np.frombuffer(base64.b64decode(one["times"]), dtype="<f8") for one in told]
         costs, now = costed(reports, times, self.times)
         self.times |= now
+        if self.move is not None:
+            if payback is not None and (usual := payback.usual(controller.assignment)) is not None:
+                extra = ran - max((one.load for one in costs), default=0.0) - usual
+                payback.costs.learn(len(self.move.keys), self.move.state, extra / moves)
+            controller.commit(self.move)
+        if payback is not None:
+            payback.around({}, whole=ran)
         for one, report in zip(told, costs, strict=True):
             controller.report(report)
             found = np.frombuffer(base64.b64decode(one["groups"]), dtype="<i4")
@@ -163,6 +191,7 @@ class FragmentBalance:
             "moved": _added([one["moved"] for one in results if "moved" in one]),
             "next": None if following is None else {"keys": len(following.keys), "bytes": following.state},
             "why": controller.why,
+            "payback": None if payback is None else payback.figures(),
             "controller": base64.b64encode(controller.to_bytes(evidence=False)).decode("ascii"),
             "known": self._write(begin),
         }
@@ -181,7 +210,10 @@ class FragmentBalance:
             "groups": np.array(groups, dtype=np.int32),
             "times": np.array(times),
         }
-        data = packed("KnownKeys", {"evidence": evidence}, columns)
+        values = {"evidence": evidence}
+        if controller.payback is not None:
+            values["payback"] = controller.payback.to_bytes().hex()
+        data = packed("KnownKeys", values, columns)
         files = begin.files("")
         path = files.path(STATE, "keys", ".known")
         with files.files.create(path) as file:
@@ -191,7 +223,9 @@ class FragmentBalance:
         return {"file": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
 
 
-def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int], dict[int, float]]:
+def _known(
+    begin: Begin, said: Said, payback: Payback | None
+) -> tuple[Evidence, dict[int, int], dict[int, float]]:
     path = Path(begin.folder) / STATE / said["file"]
     number = begin.number - 1
     try:
@@ -200,6 +234,8 @@ def _known(begin: Begin, said: Said) -> tuple[Evidence, dict[int, int], dict[int
             raise ValueError("its length or checksum is not what was written")
         values, arrays = unpacked("KnownKeys", data)
         evidence = Evidence.from_bytes(bytes.fromhex(values["evidence"]))
+        if payback is not None and "payback" in values:
+            payback.read(bytes.fromhex(values["payback"]))
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{path}: what is known of the keys behind epoch {number} can't be read: {error}. "

@@ -438,10 +438,7 @@ class EpochRunner:
             output=tail["output"],
             waiting=head["waiting"],
             late_output=head["late_output"],
-            balance={
-                str(number): held.said(begin, results, number, self.fragments[number - 1].operators[0].name)
-                for number, held in self.balance.items()
-            },
+            balance=self._balance_said(begin, results, ran),
             finished=begin.end == FINISH,
             figures={
                 "input_bytes": head["input_bytes"],
@@ -452,6 +449,16 @@ class EpochRunner:
         )
         self._check_files(manifest)
         return manifest
+
+    def _balance_said(self, begin: Begin, results: Results, ran: float) -> dict[str, Any]:
+        """What the controllers make of the epoch, by fragment."""
+        moves = sum(held.move is not None for held in self.balance.values())
+        return {
+            str(number): held.said(
+                begin, results, number, self.fragments[number - 1].operators[0].name, ran, moves
+            )
+            for number, held in self.balance.items()
+        }
 
     def _taught(self, results: Results) -> Mapping[int, Any]:
         """The maps, with what the epoch has measured where POSG still learns."""

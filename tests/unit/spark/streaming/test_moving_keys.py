@@ -6,13 +6,15 @@ import base64
 import contextlib
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.balance.mixed import Assignment, Controller
+from ordstream.balance.mixed import Assignment, Controller, Payback, Report
+from ordstream.balance.mixed.payback import NOTHING
 from ordstream.errors import CheckpointError, PlanError
 
 pytest.importorskip("pyspark")
@@ -21,13 +23,14 @@ from epoch_frames import SCHEMA, Stream, answer, install, rows
 from ordstream.fragments.key_costs import row_bytes
 from ordstream.snapshots.files import Files
 from ordstream.snapshots.state_file import FileRows
+from ordstream.spark.streaming.balancing import FragmentBalance
 from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.spark.streaming.key_costs import NO_GROUP
 from ordstream.spark.streaming.moving import MovedShare, Moves
 
 pytestmark = pytest.mark.usefixtures("tasks")
 
-MIXED = od.Mixed(theta=0.08, table=3000)
+MIXED = od.Mixed(theta=0.08, table=3000, payback=0)
 STEPS = ("folder", "create", "write", "sync", "link", "sync_folder")
 
 
@@ -176,6 +179,63 @@ def test_the_controller_balances_once_and_a_stationary_stream_comes_to_rest(tmp_
     assert told[-1]["why"].startswith("balanced")
     assert told[-1]["table"] > 0
     assert stream.output() == answer(stream.pipeline, table)[: len(stream.output())]
+
+
+def test_nothing_moves_where_the_work_is_next_to_nothing_of_the_epoch(tmp_path, monkeypatch):
+    """Nodes that work some ms of a job of seconds; where the job is their work, keys move soon."""
+    table, moves = skewed(9_000, 1), []
+    for part in (NOTHING, 0.0):
+        monkeypatch.setattr("ordstream.balance.mixed.payback.NOTHING", part)
+        monkeypatch.setattr("ordstream.balance.mixed.payback.FIRST", (1e-9, 1e-9, 1e-15))
+        stream = Stream(tmp_path / str(part), counts())
+        for low in range(0, 9_000, 3_000):
+            made = stream.epoch(table.slice(low, 3_000), nodes=2, policy=od.Mixed(theta=0.08))
+            (said,) = made.balance.values()
+            if not low:
+                assert said["payback"]["plans"] == 1
+                assert said["payback"]["put_off"] == (1 if part else 0)
+                assert (said["next"] is None) == (part > 0)
+                assert not part or "put off: to move" in said["why"]
+        moves.append(sum(moved(one) > 0 for one in stream.log.all()))
+        assert said["payback"]["plans"] >= 1  # goes on from epoch to epoch
+        stream.epoch(table.slice(0, 0), end=FINISH, nodes=2)
+        assert stream.output() == answer(stream.pipeline, table)
+    assert moves[0] == 0 < moves[1]
+
+
+def test_what_moves_cost_is_learnt_from_the_epochs_times(tmp_path):
+    """The epoch with the move takes half a second more beside its work than the others did."""
+    begun = SimpleNamespace(files=lambda _: None)
+    controller = Controller(MIXED, 2, payback=Payback())
+    balance = FragmentBalance(controller, None, {}, {}, None)
+    balance._write = lambda begin: {}
+    keys = np.arange(200, dtype=np.uint64)
+    home = controller.assignment.route_words(keys)
+    share = np.where(home == 0, 0.9 / (home == 0).sum(), 0.1 / (home == 1).sum())
+
+    def said(number, ran):
+        at, counts, results = controller.assignment.route_words(keys), np.rint(12_000 * share), []
+        for node in (0, 1):
+            mine = at == node
+            report = Report(
+                node, number, keys[mine], counts[mine], 1e-6 * counts[mine], 8 * np.ones(mine.sum())
+            )
+            one = {"report": report.to_bytes(), "groups": np.full(mine.sum(), -1, "<i4").tobytes()}
+            one["times"] = np.zeros(mine.sum()).tobytes()
+            results.append({"fragment": 1} | {k: base64.b64encode(v).decode() for k, v in one.items()})
+        return balance.said(begun, results, 1, "scan_1", ran, 1)
+
+    for number, ran in enumerate([0.25, 0.26, 0.27, 0.26] * 3):
+        if said(number, ran)["next"] is not None:
+            break
+    assert 3 <= number < 10
+    balance.move = controller.pending
+    found = said(number + 1, 0.76)
+    ((count, size, took),) = controller.payback.costs.moves
+    assert (count, size) == (len(balance.move.keys), balance.move.state)
+    assert took == pytest.approx(0.5 + 0.02, abs=0.03)  # its fullest node has less to do
+    assert found["payback"]["lost_seconds"] == took
+    assert controller.payback.costs.of(count, size) > 0.1
 
 
 def test_three_rows_in_an_epoch_change_nothing(tmp_path):
