@@ -44,13 +44,14 @@ def rows(processes, lasts):
 
 
 @pytest.mark.parametrize("processes", [2, 3, 4])
-@pytest.mark.parametrize(("payback", "lasts"), [(0.0, 2_000), (1.0, 2_000), (1.0, ROWS), (0.01, 8_000)])
+@pytest.mark.parametrize(("payback", "lasts"), [(0.0, 8_000), (1.0, 2_000), (1.0, ROWS), (0.01, 8_000)])
 def test_keys_move_or_do_not_and_the_output_is_the_same(processes, payback, lasts, monkeypatch):
     monkeypatch.setattr("ordstream.fragments.balancing.allowed_cpus", lambda: processes)
     data, made = rows(processes, lasts), pipeline()
     expected = run_serial(made, data)
     options = {"balance": od.Mixed(payback=payback), "tags": True}
-    stream = ProcessStream(made, data, processes, options, block_rows=500)
+    # small channels: else all rows are given out before the first report is heard
+    stream = ProcessStream(made, data, processes, options, block_rows=250, channel_bytes=8_000)
     stream._balancing._interval = stream._balancing._next = INTERVAL
     with stream:
         found = pa.Table.from_batches(stream, schema=stream.schema)

@@ -20,6 +20,7 @@ three numbers is drawn towards first guesses (`FIRST`), so that few moves are en
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,8 +82,9 @@ class MoveCosts:
         times = FIRST_WEIGHS + float((took / parts.sum(axis=1)).sum())
         first *= max(LEAST, times / (FIRST_WEIGHS + len(took)))
         parts = np.array([[1, count, held] for count, held, _ in self.moves]) * first
-        # in parts of what is expected: a large move says no more than a small one
-        scale = np.maximum(parts.sum(axis=1), took)
+        # in parts of what is expected: a large move says no more than a small one. Not of what it took:
+        # a move that took long would count less, and it is the mean that counts
+        scale = parts.sum(axis=1)
         parts, took = parts / scale[:, None], took / scale
         # least squares with no factor below `LEAST`, coordinate by coordinate
         factors = np.ones(3)
@@ -172,13 +174,13 @@ class Payback:
         self.past: list[Interval] = []
         self.plans = self.put_off = 0
         self.gain = self.cost = 0.0
-        self._around: tuple[Mapping[int, float], float, float] = ({}, 0.0, 0.0)
+        self._around: deque[tuple[Mapping[int, float], float, float]] = deque()  # of intervals to come
 
     def around(self, nodes: Mapping[int, float], beside: float = 0.0, whole: float = 0.0) -> None:
-        """Of the interval whose reports come next: what its nodes did for other operators, in seconds, and
-        as of `Interval`.
+        """Of the next interval of which nothing was told yet: what its nodes did for other operators, in
+        seconds, and as of `Interval`. Its reports may be taken in later.
         """
-        self._around = dict(nodes), beside, whole
+        self._around.append((dict(nodes), beside, whole))
 
     def add(self, reports: Sequence[Report], members: Sequence[int], most: int | None) -> None:
         """The reports of an interval, of different nodes; of `most` keys the names are kept."""
@@ -187,8 +189,7 @@ class Payback:
         keys, at = np.unique(np.concatenate([none, *met]), return_inverse=True)
         seconds = np.concatenate([np.zeros(0), *(one.seconds / one.sampled for one in reports)])
         cost = summed_by(at, seconds, len(keys))
-        others, beside, whole = self._around
-        self._around = {}, 0.0, 0.0
+        others, beside, whole = self._around.popleft() if self._around else ({}, 0.0, 0.0)
         rest = {one.node: one.rest[1] / one.sampled for one in reports}
         if most is not None and len(keys) > most:  # a key has one node, but where it has just moved
             node = np.zeros(len(keys), dtype=np.int64)

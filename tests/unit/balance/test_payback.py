@@ -159,6 +159,19 @@ def test_more_nodes_than_processors_gain_nothing_by_an_even_split() -> None:
     assert followed(controller(processors=2), [burst(0, 0.7)] * 10, 1e-5)
 
 
+def test_intervals_that_are_taken_in_together_keep_what_was_told_of_each() -> None:
+    """While keys move, reports wait."""
+    one = controller(processors=2)
+    assert one.payback is not None
+    for number, beside in enumerate((3.0, 5.0)):
+        one.payback.around({1: 10.0 * beside}, beside, 0.5)
+        for node in range(NODES):
+            one.report(Report(node, number, KEYS[:1], [1], [1e-6], [8]))
+    one.decide()
+    held = [(float(of.rest[1]), of.beside, of.whole) for of in one.payback.past]
+    assert held == [(30.0, 3.0, 0.5), (50.0, 5.0, 0.5)]
+
+
 def test_a_gain_that_is_nothing_beside_the_whole_time_is_none() -> None:
     """Nodes that are idle most of the time, as in small jobs."""
     shares = [burst(0)] * 40
@@ -173,6 +186,10 @@ def test_costs_are_learnt_from_the_moves_made() -> None:
         costs.learn(keys, size, 0.2 + 1e-3 * keys + 1e-7 * size)
     for keys, size in ((1, 0), (500, 2e6), (3_000, 1e7)):
         assert costs.of(keys, size) == pytest.approx(0.2 + 1e-3 * keys + 1e-7 * size, rel=0.25)
+    uneven = MoveCosts()
+    for number in range(16):  # one in four waits for long: what counts is the mean
+        uneven.learn(10, 1e4, 0.0 if number % 4 else 0.8)
+    assert uneven.of(10, 1e4) == pytest.approx(0.2, rel=0.1)
     for _ in range(40):  # free, all of them
         costs.learn(100, 1e5, 0.0)
     assert all(LEAST * first <= each < first / 5 for each, first in zip(costs.each, FIRST, strict=True))
