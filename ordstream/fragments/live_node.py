@@ -80,6 +80,8 @@ class LiveNode:
         of, options = topology.fragments[fragment], topology.options
         self._feedback: deque[bytes] = deque()  # messages to the caller
         self._operators = self._made(of, states, send)
+        # operators of whom others are made take marks one by one
+        self._together = type(self._operators) is PolledNode and not options.get("workers")
         self._hears = {TIME: hears_marks(of, options.get("punctuate")), REORDERED: hears_reordered(of)}
         self.merge.unheard = frozenset(kind for kind, heard in self._hears.items() if not heard)
         self._moves_clock, self._makes_marks = moves_clock(of), marks_leave(of)
@@ -201,8 +203,13 @@ class LiveNode:
         """Pass the marker that all rows in front of are here, if there is one; of the clock's several, and
         take in the rows between them: there may be one for each row.
         """
-        did, merge = self._pass_mark(), self.merge
+        merge = self.merge
+        did = self._take_marked()
+        did |= bool(merge.marks) and self._pass_mark()
         while merge.marks and kind_of(merge.marks[0][0]) in self._hears:
+            if self._take_marked():
+                did = True
+                continue
             if merge.at_mark is None:
                 if not self._operators.take_rows():
                     break
@@ -210,6 +217,9 @@ class LiveNode:
                 break
             did = True
         return did
+
+    def _take_marked(self) -> bool:
+        return self._together and cast(PolledNode, self._operators).take_marked()
 
     def _pass_mark(self) -> bool:
         """Take the state at a marker; whether there is one that all rows in front of are here."""

@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -206,7 +207,36 @@ class TagMerge(Iterator[pa.RecordBatch]):
 
     def __next__(self) -> pa.RecordBatch:
         """The next rows; StopIteration where none is ready."""
-        bound = self._until
+        return self._next(self._until)
+
+    def marks_there(self, kind: int, most: int) -> int:
+        """How many markers of a kind, in front of all of other kinds, are not behind rows that are still to
+        come; `most`: no more are looked at.
+        """
+        count, bound = 0, self._bound
+        for number, tag in islice(self._marks, most):
+            if kind_of(number) != kind or tag > bound:
+                break
+            count += 1
+        return count
+
+    def marked(self, count: int) -> tuple[pa.RecordBatch | None, list[bytes]]:
+        """The next rows through so many markers (`marks_there`), and behind them up to the next one, as far
+        as they are here; and the tags of the markers that none of the others' rows is in front of, passed.
+        """
+        marks = [*islice(self._marks, count + 1)]
+        bound = min(self._bound, marks[count][1]) if len(marks) > count else self._bound
+        rows = self._next(bound) if self._first < bound else None
+        tags, low = [], self.low
+        for _, tag in marks[:count]:
+            if tag > low:
+                break
+            tags.append(tag)
+            self.pass_mark()
+        return rows, tags
+
+    def _next(self, bound: bytes) -> pa.RecordBatch:
+        """The next rows below a tag; StopIteration where there are none."""
         alone = self._alone(bound)
         if alone is not None:
             return alone

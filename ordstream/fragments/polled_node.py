@@ -17,7 +17,7 @@ from ordstream.fragments.fragment_node import FragmentNode, _Stopped
 from ordstream.fragments.mark_kinds import REORDERED, TIME, kind_of
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
-from ordstream.fragments.time_marks import TimeMark, place_of
+from ordstream.fragments.time_marks import PlacedRows, TimeMark, place_of, placed_among
 from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
 from ordstream.node.source import BATCH_ROWS
 from ordstream.operators.operator import Operator
@@ -43,6 +43,8 @@ BESIDE = 10
 #: that are counted for the length of a turn.
 BETWEEN_MARKS = 256
 FEW_PIECES = 16
+#: Marks that are taken one by one, with the rows between them as they are.
+FEW_MARKS = 4
 
 
 class PolledNode(FragmentNode):
@@ -69,7 +71,8 @@ class PolledNode(FragmentNode):
         longest_s: float = LONG_TURN_S,
     ) -> None:
         self._merge, self._longest_s = merge, longest_s
-        self._fitted: deque[pa.RecordBatch | TimeMark] = deque()  # on their way into the core
+        self._fitted: deque[pa.RecordBatch | PlacedRows | TimeMark] = deque()  # on their way into the core
+        self._marks_fitted = 0  # with rows, counted as pieces
         self._input_over = False
         self._was_idle = True
         self._sent = b""  # behind the last output's tag
@@ -111,11 +114,30 @@ class PolledNode(FragmentNode):
         self._fitted.append(mark)
         self.quiet = False
 
+    def take_marked(self) -> bool:
+        """Take the next marks of the source's clock together with the rows among them; False: they are few,
+        or there is enough for a step.
+        """
+        most = (BETWEEN_MARKS - len(self._fitted) - self._marks_fitted) // 2
+        count = self._merge.marks_there(TIME, most) if most >= FEW_MARKS else 0
+        if count < FEW_MARKS:
+            return False
+        rows, tags = self._merge.marked(count)
+        before = len(self._fitted)
+        if rows is not None:
+            self._fit(rows)
+        if tags:
+            parts = [self._fitted.pop() for _ in range(len(self._fitted) - before)][::-1]
+            self._fitted.extend(placed_among(parts, tags, self._fitting_schema))
+            self._marks_fitted += 2 * len(tags)
+        self.quiet = False
+        return rows is not None or bool(tags)
+
     def take_rows(self) -> bool:
         """Have the merge hand on its next rows, up to a mark of the clock behind them; False: there are
         none, or enough for a step.
         """
-        if len(self._fitted) >= BETWEEN_MARKS or not self._merge.ready():
+        if len(self._fitted) + self._marks_fitted >= BETWEEN_MARKS or not self._merge.ready():
             return False
         self._fit(next(self._merge))
         self.quiet = False
@@ -163,6 +185,8 @@ class PolledNode(FragmentNode):
             if count > most:
                 self._fitted.appendleft(rows.slice(most))
                 rows, count = rows.slice(0, most), most
+        if isinstance(rows, PlacedRows):
+            self._marks_fitted -= 2 * len(rows.before)
         self._fed += count
         return rows
 
@@ -305,10 +329,20 @@ class PolledNode(FragmentNode):
             low = b"" if tag is None else tag
         elif self._fitted:
             first = self._fitted[0]
-            low = first.place if isinstance(first, TimeMark) else tags_of(first)[0].as_py()
+            low = first.place if isinstance(first, TimeMark) else _first_tag(first)
         else:
             low = min(low_of(self._merge), self._flushes)
         return max(self._sent, low)
+
+
+def _first_tag(rows: pa.RecordBatch | PlacedRows) -> bytes:
+    """Of what comes first, a row or a mark: nothing that it makes operators emit is less."""
+    if isinstance(rows, PlacedRows):
+        if len(rows.before) and not rows.before[0]:
+            return rows.place(0)
+        rows = rows.rows
+    first: bytes = tags_of(rows)[0].as_py()
+    return first
 
 
 def _most_row_bytes(schema: pa.Schema) -> float:

@@ -10,18 +10,21 @@ of the receiving fragment's first operator in 2 bytes, then its time in 8.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ordstream.errors import SourceError
 from ordstream.fragments.clock_times import ClockTimes
 from ordstream.fragments.fragment import Fragment
+from ordstream.fragments.merging import Tags
 from ordstream.ground.ordercheck import runs_backwards
-from ordstream.ground.ordertags import in_front, last_places, tags_of
+from ordstream.ground.ordertags import MARK, in_front, last_places, tags_of
 from ordstream.node.source_marks import MarkedRows, SourceMark
 from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import (
@@ -38,6 +41,8 @@ MARK_SERIALS = 1 << 32
 #: Bytes of a mark's time, and of the position in front of it.
 TIME_BYTES = 8
 POSITION_BYTES = 2
+#: Of the tag of a source's tuple.
+TUPLE_BYTES = 9
 #: Marks that are given with the rows between them, at most.
 MOST_TOGETHER = 1 << 12
 
@@ -118,6 +123,26 @@ class PlacedRows(MarkedRows):
     causes: npt.NDArray[np.int64]
     position: int
 
+    @property
+    def num_rows(self) -> int:
+        """Rows, without the marks."""
+        return int(self.rows.num_rows)
+
+    def slice(self, start: int, length: int | None = None) -> PlacedRows:
+        """Some of its rows. Marks in front of the first one stay behind the rows in front of them, if there
+        are any; those behind the last one come along.
+        """
+        stop = self.num_rows if length is None else start + length
+        low = int(np.searchsorted(self.before, start, side="right")) if start else 0
+        high = int(np.searchsorted(self.before, stop, side="right"))
+        return replace(
+            self,
+            rows=self.rows.slice(start, stop - start),
+            before=self.before[low:high] - start,
+            times=self.times[low:high],
+            causes=self.causes[low:high],
+        )
+
     def place(self, k: int) -> bytes:
         """As `TimeMark.place`."""
         return _cause(int(self.causes[k])) + self.position.to_bytes(POSITION_BYTES, "big")
@@ -188,8 +213,63 @@ def among(
         else:
             yield batch
     if taken < len(causes) and schema is not None:
-        none = pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
-        yield from placed(none, np.zeros(len(causes) - taken, np.int64))
+        yield from placed(_nothing(schema), np.zeros(len(causes) - taken, np.int64))
+
+
+#: The tag of a mark of the source's clock.
+_MARK_TAG = np.dtype(
+    [("kind", "V1"), ("cause", ">u8"), ("mark", f"V{len(MARK)}"), ("at", ">u2"), ("time", ">i8")]
+)
+
+
+def placed_among(
+    parts: Sequence[pa.RecordBatch], tags: Sequence[bytes], schema: pa.Schema
+) -> list[pa.RecordBatch | PlacedRows]:
+    """Batches that follow each other, their tags last, with marks of the source's clock among them.
+
+    Parameters
+    ----------
+    parts : sequence of pyarrow.RecordBatch
+        Maybe none.
+    tags : sequence of bytes
+        Of the marks, ascending; all are those of one fragment.
+    schema : pyarrow.Schema
+        Of the batches.
+    """
+    found = np.frombuffer(b"".join(tags), dtype=_MARK_TAG)
+    causes, times = found["cause"].astype(np.int64), found["time"].astype(np.int64)
+    position, taken = int(found["at"][0]), 0
+    placed: list[pa.RecordBatch | PlacedRows] = []
+    for number, rows in enumerate(parts):
+        before = _rows_before(tags_of(rows), tags[taken:], causes[taken:])
+        if number + 1 < len(parts):  # marks behind the last row may stand in the next batch
+            before = before[before < rows.num_rows]
+        stop = taken + len(before)
+        marked = PlacedRows(rows, before, times[taken:stop], causes[taken:stop], position)
+        placed.append(marked if stop > taken else rows)
+        taken = stop
+    if taken < len(tags):  # no rows
+        zeros = np.zeros(len(tags) - taken, np.int64)
+        placed.append(PlacedRows(_nothing(schema), zeros, times[taken:], causes[taken:], position))
+    return placed
+
+
+def _nothing(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
+
+
+def _rows_before(
+    tags: pa.Array, marks: Sequence[bytes], causes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """How many of the rows are in front of each mark."""
+    places = last_places(tags)
+    low, before = (np.searchsorted(places, causes, side=side) for side in ("left", "right"))
+    same = np.flatnonzero(low < before)
+    if len(same) and pc.max(pc.binary_length(tags)).as_py() > TUPLE_BYTES:
+        # rows of one tuple, and what a mark made operators in front emit: their tags tell
+        for k in same.tolist():
+            before[k] = bisect_left(Tags(tags), marks[k], int(low[k]), int(before[k]))
+    return before
 
 
 def hears_marks(fragment: Fragment, punctuate: Every | None) -> bool:
