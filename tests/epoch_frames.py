@@ -57,6 +57,8 @@ class Frame:
     def sortWithinPartitions(self, name):
         return Frame(*(part.sort_by(name) for part in self.partitions))
 
+    sparkSession = None
+
     def collect(self):
         return [tuple(row.values()) for part in self.partitions for row in part.to_pylist()]
 

@@ -57,7 +57,10 @@ def test_keys_move_once_and_with_the_nodes(spark, tmp_path):
     assert told[2]["theta"] < 0.12
     assert told[2]["moved"]["by_plan"]["keys"] == 0
     assert last["balance"]["scan_1"] == told[2]
-    told, _ = run(3, 6_000, 8_000, balance=od.Mixed(theta=0.08, table=50, payback=0))
+    assert told[2]["payback"] is None
+    told, _ = run(3, 6_000, 8_000, balance=od.Mixed(theta=0.08, table=50))
+    assert told[0]["payback"]["plans"] == told[0]["payback"]["put_off"]  # ms of work in seconds
+    assert told[0]["next"] is None
     assert told[0]["moved"]["by_ring"]["keys"] > 0
     assert len(told[0]["tuples"]) == 3
     od.spark.finish(checkpoint)

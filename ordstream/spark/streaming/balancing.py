@@ -141,6 +141,11 @@ class FragmentBalance:
         """By which the epoch's rows go to nodes."""
         return self.controller.assignment if self.move is None else self.move.after
 
+    def shares(self, slots: int | None) -> None:
+        """So many tasks run at a time; None: it is not known."""
+        if self.controller.payback is not None:
+            self.controller.payback.processors = slots or None
+
     def said(
         self, begin: Begin, results: Sequence[Said], number: int, operator: str, ran: float, moves: int
     ) -> dict[str, Any]:

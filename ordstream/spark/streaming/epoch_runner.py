@@ -32,6 +32,7 @@ from ordstream.plan.clock import clock_of, clock_said
 from ordstream.plan.columns import used_source_columns
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
+from ordstream.spark.columns import slots
 from ordstream.spark.executor import carried_name
 from ordstream.spark.grouping import NAMES, Choice, with_costs
 from ordstream.spark.layout import Layout
@@ -170,6 +171,8 @@ class EpochRunner:
             none = InOrder(nothing(frame.sparkSession))
             results = mapped._collect(none, begin, before, replace(arrival, no_rows=True))
         ran = time.perf_counter() - began
+        for held in mapped.balance.values():  # now: Spark may have started executors for the job
+            held.shares(slots(rows.in_order().sparkSession))
         return mapped._manifest(begin, before, results, spark_id, ran)
 
     def _mapped(self, rows: Rows, begin: Begin, fresh: bool) -> EpochRunner:

@@ -203,6 +203,23 @@ def test_nothing_moves_where_the_work_is_next_to_nothing_of_the_epoch(tmp_path, 
     assert moves[0] == 0 < moves[1]
 
 
+@pytest.mark.parametrize(("slots", "moves"), [(None, True), (3, True), (2, False), (0, True)])
+def test_more_nodes_than_slots_gain_nothing_by_an_even_split(tmp_path, monkeypatch, slots, moves):
+    """Of three nodes the fullest has less than half of the work: two tasks at a time end no sooner."""
+    for name, value in (("NOTHING", 0.0), ("FIRST", (1e-9, 1e-9, 1e-15))):
+        monkeypatch.setattr(f"ordstream.balance.mixed.payback.{name}", value)
+    monkeypatch.setattr("ordstream.spark.streaming.epoch_runner.slots", lambda spark: slots)
+    policy, users = od.Mixed(theta=0.08), np.arange(300)
+    home = Assignment(policy.ring(3)).route(users)
+    many, few = (users[home == 0][:40], users[home != 0][:80])
+    found = np.concatenate([np.tile(many, 45), np.tile(few, 30)])
+    table = pa.table([np.arange(len(found)), found, ["a"] * len(found)], schema=SCHEMA)
+    made = Stream(tmp_path / "c", counts()).epoch(table, nodes=3, policy=policy)
+    (said,) = made.balance.values()
+    assert said["payback"]["plans"] == 1
+    assert (said["next"] is not None) == moves
+
+
 def test_what_moves_cost_is_learnt_from_the_epochs_times(tmp_path):
     """The epoch with the move takes half a second more beside its work than the others did."""
     begun = SimpleNamespace(files=lambda _: None)
