@@ -35,8 +35,8 @@ class Link(Protocol):
     def note(self, body: bytes) -> None:
         """Send a message about rows that come behind it."""
 
-    def mark(self, number: int, tag: bytes) -> None:
-        """Say where a marker stands (`TagMerge.mark`)."""
+    def marks(self, marks: Sequence[tuple[int, bytes]]) -> None:
+        """Say where markers stand, their numbers and tags (`TagMerge.mark`)."""
 
     def end(self, cut: bytes) -> None:
         """Say that nothing comes any more (`TagMerge.end`)."""
@@ -188,8 +188,13 @@ class Outbox:
         """Say to all where a marker stands, before a row of its tag or a greater one is offered. It needs no
         credit, and may overtake rows that wait: what stands in front of it their tags say.
         """
-        for channel in self._channels:
-            channel.link.mark(number, tag)
+        self.marks([(number, tag)])
+
+    def marks(self, marks: Sequence[tuple[int, bytes]]) -> None:
+        """As `mark`, of several, in order."""
+        if marks:
+            for channel in self._channels:
+                channel.link.marks(marks)
 
     def pump(self) -> bool:
         """Send what there is credit for. Returns whether anything was sent."""

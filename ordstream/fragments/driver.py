@@ -159,8 +159,7 @@ class Driver:
         if block is not None:
             if marking is not None and marking.due(before):
                 self._mark(marking, before, latest)
-            for serial, time in blocks.marks:
-                self._put_time(serial, time)
+            self._put_times(blocks.marks)
             rows = tagged(*block, self._tagged_schema)
             nodes = self._spread.nodes(block[0], rows, free)
             for node, body in self._spread.notes():
@@ -214,11 +213,15 @@ class Driver:
         routes = {} if self._balancing is None else self._balancing.routes
         marking.put(self._put(SNAPSHOT, serial), serial, routes, latest)
 
-    def _put_time(self, serial: int, time: int) -> None:
-        """A mark of the clock goes to all nodes, in front of the tuple that shows it."""
-        self._marks += 1
+    def _put_times(self, marks: Sequence[tuple[int, int]]) -> None:
+        """Marks of the clock, serials and times, go to all nodes, each in front of the tuple showing it."""
         position = self.topology.fragments[self.topology.first].first
-        self.out.mark(numbered(self._marks, TIME), mark_tag(serial, time, position))
+        first = self._marks + 1
+        self._marks += len(marks)
+        self.out.marks([
+            (numbered(place, TIME), mark_tag(serial, time, position))
+            for place, (serial, time) in enumerate(marks, first)
+        ])  # fmt: skip
 
     def _put(self, kind: int, serial: int) -> int:
         """A marker's number, which stands in the order now."""

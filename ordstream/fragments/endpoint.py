@@ -23,6 +23,7 @@ from ordstream.fragments.wire import (
     SCHEMA,
     Mesh,
     SocketLink,
+    marks_of,
 )
 
 #: Part of a channel's credit that a receiver may keep to itself.
@@ -91,8 +92,8 @@ class Endpoint:
         elif kind == LOW:
             self.merges[edge].set_low(other, bytes(body))
         elif kind == MARK:
-            head = bytes(body)
-            self.merges[edge].mark(NUMBER.unpack(head[: NUMBER.size])[0], head[NUMBER.size :])
+            for number, tag in marks_of(bytes(body)):
+                self.merges[edge].mark(number, tag)
         elif kind == END_OF_ROWS:
             self.merges[edge].end(other, bytes(body))
         elif kind == NOTE and self.heard is not None:

@@ -173,6 +173,7 @@ class LiveNode:
 
     def _hand_on_marks(self) -> None:
         """Tell receivers of markers before the rows behind them; those were not taken yet."""
+        found = []
         for number, tag in self.merge.new_marks():
             kind, last = kind_of(number), self.fragment + 1 == self._topology.last_edge
             if kind in self._hears:
@@ -182,7 +183,8 @@ class LiveNode:
             if self._makes_marks:
                 heappush(self._to_hand_on, (tag, number))
             else:
-                self.out.mark(number, tag)
+                found.append((number, tag))
+        self.out.marks(found)
 
     @property
     def _behind(self) -> int:
@@ -351,5 +353,7 @@ class DirectLink:
     def end(self, cut: bytes) -> None:
         self._merge().end(self._sender, cut)
 
-    def mark(self, number: int, tag: bytes) -> None:
-        self._merge().mark(number, tag)
+    def marks(self, marks: Sequence[tuple[int, bytes]]) -> None:
+        merge = self._merge()
+        for number, tag in marks:
+            merge.mark(number, tag)

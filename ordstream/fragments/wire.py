@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,8 @@ ROWS, SCHEMA, LOW, END_OF_ROWS, ACK, CALL, MARK, STATE, SHIFT = range(9)
 FIGURES, NOTE, FAILED = 16, 17, 18
 HEADER = struct.Struct("<BxHIQ")  # kind, edge, run, bytes behind it
 NUMBER = struct.Struct("<Q")
+#: Of each marker of a frame: its number, and the bytes of the tag that follows.
+MARK_HEAD = struct.Struct("<QI")
 # Asked of the system for each direction of a socket, and read from one before the others' turn.
 SOCKET_BYTES = 1 << 20
 TURN_BYTES = 8 << 20
@@ -277,6 +279,15 @@ class Mesh:
                     os.close(end)
 
 
+def marks_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Numbers and tags of the markers of a frame."""
+    at = 0
+    while at < len(data):
+        number, size = MARK_HEAD.unpack_from(data, at)
+        at += MARK_HEAD.size + size
+        yield number, data[at - size : at]
+
+
 class SocketLink:
     """To a receiver in another process (`ordstream.fragments.channels.Link`)."""
 
@@ -300,8 +311,8 @@ class SocketLink:
     def note(self, body: bytes) -> None:
         self._post(NOTE, body)
 
-    def mark(self, number: int, tag: bytes) -> None:
-        self._post(MARK, NUMBER.pack(number) + tag)
+    def marks(self, marks: Sequence[tuple[int, bytes]]) -> None:
+        self._post(MARK, b"".join([MARK_HEAD.pack(number, len(tag)) + tag for number, tag in marks]))
 
     def end(self, cut: bytes) -> None:
         self._post(END_OF_ROWS, cut)

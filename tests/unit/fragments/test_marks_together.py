@@ -13,12 +13,14 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.fragments.channels import Outbox
 from ordstream.fragments.fragment_node import FragmentNode
 from ordstream.fragments.mark_kinds import SNAPSHOT, TIME, numbered
 from ordstream.fragments.merging import TagMerge, Tags, behind
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.same_process import run_here
 from ordstream.fragments.time_marks import PlacedRows, TimeMark, mark_tag, placed_among
+from ordstream.fragments.wire import MARK, SocketLink, marks_of
 from ordstream.ground.ordertags import TAG, in_front, source_tags, tags_of
 from ordstream.reference.run_serial import run_serial
 
@@ -240,3 +242,37 @@ def test_a_row_that_fails_among_marks_is_named(behind):
     with pytest.raises(od.OperatorError) as found:
         run_here(pipeline, table, 3, {}, block_rows=1_000)
     assert (found.value.serial, found.value.operator) == (expected.value.serial, expected.value.operator)
+
+
+class Posts:
+    """In place of a mesh."""
+
+    def __init__(self):
+        self.frames = []
+
+    def post(self, process, kind, edge, run, parts):
+        self.frames.append((kind, b"".join(parts)))
+        return 0
+
+
+def test_marks_of_a_block_are_one_frame():
+    """Each was a frame of its own, to each node."""
+    posts = Posts()
+    out = Outbox([SocketLink(posts, process, 1, 0) for process in (0, 1)], 1_000)
+    marks = [(numbered(k, TIME), mark_tag(k, 10 * k, POSITION)) for k in range(1, 40)]
+    marks.append((numbered(0, TIME), mark_tag(50, -5, POSITION) + b"longer" * 60))
+    out.marks(marks)
+    out.marks([])
+    out.mark(*marks[0])
+    assert [kind for kind, _ in posts.frames] == [MARK] * 4
+    assert [[*marks_of(body)] for _, body in posts.frames] == [marks, marks, marks[:1], marks[:1]]
+
+
+@pytest.mark.parametrize("made", [windows, chained])
+def test_over_processes(made):
+    table = data(4_000, 5)
+    pipeline = made(table)
+    found, expected = pipeline.run(table, processes=2, tags=True), run_serial(pipeline, table)
+    assert found.table.drop(["_serial", "_index"]).equals(expected.table)
+    tags = zip(*(found.table[name].to_pylist() for name in ("_serial", "_index")), strict=True)
+    assert list(tags) == expected.tags
