@@ -18,7 +18,7 @@ whichever order, the counts, sums and histograms are the same, and averages but 
 | marker_tuples_per_second, elastic | None: one node's markers and workers say nothing of the others' |
 | shedding | one after the other |
 | snapshots | none: the caller, who makes them, has the figures |
-| channels, grouping | as in the first node: what lay between nodes is known to who started them |
+| channels, grouping, balance | as in the first node: what lay between nodes is known to who started them |
 | scheduler, partitioning, reorder, workers, chunk_rows, options | of the first node; `workers` is per node |
 
 The bound is `ordstream.node.histogram.BOUND`. Of an operator: tuples_in, tuples_out, chunks, slices,
