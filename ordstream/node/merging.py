@@ -27,6 +27,9 @@ from ordstream.node.reading import Reading
 from ordstream.plan.outputs import Output
 from ordstream.plan.sources import data_of_each
 
+# How long the end of a merge waits for sources that block, together.
+BLOCKED_SOURCE_S = 0.5
+
 
 @dataclass
 class _Waiting:
@@ -232,9 +235,12 @@ class MergedSources:
                 elif not self._wait():
                     return
         finally:
-            for one in self._sources:
-                if one.reading is not None:
-                    one.reading.leave()
+            readings = [one.reading for one in self._sources if one.reading is not None]
+            for reading in readings:
+                reading.leave()
+            until = time.monotonic() + BLOCKED_SOURCE_S
+            for reading in readings:
+                reading.join(until - time.monotonic())
 
     def _wait(self) -> bool:
         """Go on to rows that can be merged, or to one source less to wait for. False: all have ended."""
@@ -246,17 +252,29 @@ class MergedSources:
         if lacking:
             first = lacking[0]
             left = first.lacks_since + (self._idle or 0.0) - time.monotonic()
-            if first.reading is None or first.reading.wait(max(0.0, left)):
+            if first.reading is None or self._comes(first, max(0.0, left)):
                 first.read()
-            else:
+            elif not any(one.ready for one in self._silent()):
                 first.silent = True
                 if self.log is not None:
                     self.log.passed.add(first.name)
             return True
-        silent = [one.reading for one in self._sources if one.silent and one.reading is not None]
         with self._came:
-            self._came.wait_for(lambda: not silent or any(one.ready for one in silent))
-        return bool(silent)
+            self._came.wait_for(lambda: not self._silent() or any(one.ready for one in self._silent()))
+        return bool(self._silent())
+
+    def _silent(self) -> list[Reading]:
+        return [one.reading for one in self._sources if one.silent and one.reading is not None]
+
+    def _comes(self, one: _Waiting, seconds: float) -> bool:
+        """Whether a source gives something in so many seconds. A silent one that does ends the wait: its
+        rows may stand in front of all that `one` can still give.
+        """
+        reading, silent = one.reading, self._silent()
+        assert reading is not None
+        with self._came:
+            self._came.wait_for(lambda: reading.ready or any(other.ready for other in silent), seconds)
+        return reading.ready
 
     def _as_chosen(self) -> Iterator[pa.RecordBatch]:
         """The rows that the log of an earlier run says, in its order."""
@@ -281,8 +299,6 @@ class MergedSources:
         open_ = [
             (one.latest, at) for at, one in enumerate(self._sources) if not one.ended and not one.silent
         ]
-        if any(one.holds_back for one in self._sources):
-            return [0] * len(self._sources)
         if not open_:
             return [len(one.keys) for one in self._sources]
         latest, at = min(open_)

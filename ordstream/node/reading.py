@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.node.worker_threads import SourceThread, start
+from ordstream.node.worker_threads import SourceThread, join, start
 
 
 class Reading:
@@ -67,6 +67,11 @@ class Reading:
         with self._came:
             self._left = True
             self._came.notify_all()
+
+    def join(self, seconds: float) -> None:
+        """Behind `leave`: wait so long for the thread; one whose source blocks is a daemon."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            join(self._thread, max(0.0, seconds))
 
     def _run(self) -> None:
         try:

@@ -37,14 +37,14 @@ ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
 
 
 def is_live(data: Any) -> bool:
-    """Whether asking for the next batch may run user code or block (an iterator), so that a thread
-    should do it.
+    """Whether asking for the next batch may run user code or block (an iterator, a RecordBatchReader), so
+    that a thread should do it. What speaks Arrow and has a length is a table, whose rows are there.
     """
     if isinstance(data, Reader):
         return True
-    return not (
-        isinstance(data, pa.Table | pa.RecordBatch | list | tuple) or hasattr(data, "__arrow_c_stream__")
-    )
+    if isinstance(data, pa.Table | pa.RecordBatch | list | tuple):
+        return False
+    return not (hasattr(data, "__arrow_c_stream__") and hasattr(data, "__len__"))
 
 
 def most_bytes(cap: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
@@ -211,9 +212,11 @@ def test_which_sources_get_a_thread():
         TABLE.to_batches()[0],
         TABLE.to_batches(),
         tuple(TABLE.to_batches()),
-        OnlyStream(TABLE),
+        pl.DataFrame(TABLE),
     ):
         assert not source.is_live(data)
+    assert source.is_live(TABLE.to_reader())
+    assert source.is_live(OnlyStream(TABLE))
     assert source.is_live(iter(TABLE.to_batches()))
     assert source.is_live(batch for batch in TABLE.to_batches())
 
