@@ -102,8 +102,8 @@ class PolledStream(Stream):
         waited = not there or time.monotonic() - self._taken_at >= PARTIAL_S
         if self.workers == 0:
             self._work(waited)
-        elif waited and not core_run.source_ended:  # a flush goes on by itself, in whole batches
-            core_run.want(self._rows_taken)
+        elif waited and not (core_run.source_ended and self.worked_off):
+            core_run.want(self._rows_taken)  # a flush goes on by itself, in whole batches
         batch = self._take()
         # on this thread everything was worked off, so there is room for what is there
         return batch, fed or batch is not None or (there and self.workers == 0)
