@@ -306,11 +306,13 @@ cdef int build_queues(Runtime* rt, Operator* op, object operator, object options
     if reorder_init(&op.rb, slots, 1, scheme, mutex_new() if scheme == LOCK_BASED else NULL) != 0:
         raise MemoryError
     # An operator with one worker at a time shares its reorder buffer with nobody either: the scheduler's
-    # lock hands it over. Two are excepted: idle workers, and the reader, borrow the last operator's flag
-    # (publish_wanted), and whoever feeds a partitioned one releases it (enqueue).
+    # lock hands it over. Three are excepted: idle workers, and the reader, borrow the last operator's flag
+    # (publish_wanted), and that of one whose worker is in a long call (release_left); and whoever feeds a
+    # partitioned one releases it (enqueue).
     # In a run with lanes whoever feeds an operator may release it (delivery.pyx, enter).
     op.rb.alone = (options.workers == 0 or (alone and op.egress == NULL)
-                   or (op.M == 1 and op.kind != PS and op.egress == NULL and not op.lanes))
+                   or (op.M == 1 and op.kind != PS and op.egress == NULL and not op.lanes
+                       and not op.kernel.unbounded))
     if op.kind == SL:
         if mpmc_init(&op.worklist, slots, 1) != 0:
             raise MemoryError

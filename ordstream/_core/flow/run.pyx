@@ -19,7 +19,7 @@ from ordstream._core.flow.exports cimport exported_batches, exports_free
 from ordstream._core.flow.ingress cimport INGRESS_LOW, ingress_free, ingress_may_feed, mark_serials
 from ordstream._core.flow.install cimport install_rows
 from ordstream._core.flow.runtime cimport (
-    Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, publish_wanted, worker_loop,
+    Runtime, discard, drain, finished, missed_of_closed_runs, notice_stall, serve_reader, worker_loop,
 )
 from ordstream._core.flow.shedding cimport ShedControl
 from ordstream._core.flow.steps cimport mark_steps_free
@@ -345,13 +345,12 @@ cdef class Run:
         """Ask for a partial output batch: with the next rows, or at once if more than `rows_taken` rows are
         written. The reading thread, where no batch is finished."""
         # seen by the next delivery, or by an idle worker; if by none, then all may be in long calls
-        cdef bint again = exchange_seq(&self.rt.egress.wanted, 1) != 0
-        if load_seq(&self.rt.egress.rows_out) > rows_taken:
-            with nogil:
-                if not again or self.nworkers == 0:
-                    self.rt.run.work.notify_one()
-                else:
-                    publish_wanted(&self.rt, &self.main)
+        cdef bint again = exchange_seq(&self.rt.egress.wanted, 1) != 0 and self.nworkers > 0
+        with nogil:
+            if again:
+                serve_reader(&self.rt, &self.main, rows_taken)
+            elif load_seq(&self.rt.egress.rows_out) > rows_taken:
+                self.rt.run.work.notify_one()
 
     def wait(self, double seconds, bint feeding=False):
         """Wait (without the GIL) until output is ready, the run ends, or the time is over. Returns whether

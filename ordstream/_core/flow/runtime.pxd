@@ -94,7 +94,7 @@ cdef inline bint finished(Runtime* rt) noexcept nogil:
 
 
 cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil
-cdef void publish_wanted(Runtime* rt, Worker* w) noexcept nogil
+cdef void serve_reader(Runtime* rt, Worker* w, int64_t rows_taken) noexcept nogil
 cdef bint notice_stall(Runtime* rt) noexcept nogil
 cdef void stats_now(Runtime* rt, OperatorStats* into) noexcept nogil
 cdef void drain(Operator* op, Worker* w) noexcept

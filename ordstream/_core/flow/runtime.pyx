@@ -266,14 +266,19 @@ cdef bint anything_runnable(Runtime* rt) noexcept nogil:
     return load_relaxed(&rt.egress.wanted) != 0
 
 
+cdef inline bint releasable(Operator* op) noexcept nogil:
+    """True when a ready unit may be delivered by a worker that the operator does not have."""
+    return not op.rb.alone and reorder_ready(&op.rb) and operator_can_release(op)
+
+
 cdef bint anything_schedulable(Runtime* rt) noexcept nogil:
-    """anything_runnable, not counting operators that already have all the workers they may have. Takes the
-    lock."""
+    """anything_runnable, not counting input of operators that already have all the workers they may have.
+    Takes the lock."""
     cdef bint found = load_relaxed(&rt.egress.wanted) != 0
     cdef int32_t i
     lock_scheduler(rt)
     for i in range(rt.n):
-        if rt.stats[i].w < rt.stats[i].M and runnable(&rt.operators[i]):
+        if (runnable(&rt.operators[i]) if rt.stats[i].w < rt.stats[i].M else releasable(&rt.operators[i])):
             found = True
             break
     unlock_scheduler(rt)
@@ -370,6 +375,23 @@ cdef void publish_wanted(Runtime* rt, Worker* w) noexcept nogil:
     operator_release(last, w)                                 # L40: a unit may have become ready meanwhile
 
 
+cdef void release_left(Runtime* rt, Worker* w) noexcept nogil:
+    """For an idle worker, or the reader: deliver ready units of operators whose workers are all in functions
+    that take long. There was no room behind them when they were put down."""
+    cdef int32_t i
+    for i in range(rt.n):
+        if releasable(&rt.operators[i]):
+            operator_release(&rt.operators[i], w)
+
+
+cdef void serve_reader(Runtime* rt, Worker* w, int64_t rows_taken) noexcept nogil:
+    """For an idle worker, or a reader whom none serves: release what is ready, and publish what was written
+    behind `rows_taken` rows."""
+    release_left(rt, w)
+    if load_seq(&rt.egress.rows_out) > rows_taken:
+        publish_wanted(rt, w)
+
+
 cdef int64_t park_time(Runtime* rt, int64_t longest) noexcept nogil:
     """How long a worker may park: until the next tuple of an open-loop schedule is due, at most
     `longest`."""
@@ -432,7 +454,7 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
             start = now_ns()
             op = next_slice(rt, w, -1, 0, &done, start, &budget)
             continue
-        publish_wanted(rt, w)
+        serve_reader(rt, w, -1)
         if embedded:
             if rt.ingress.schedule == NULL or park_time(rt, rt.park_ns) > 1_000_000:
                 return

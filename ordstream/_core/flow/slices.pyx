@@ -17,6 +17,7 @@ from ordstream._core.flow.worklist.buckets cimport PQ_NOTHING
 from ordstream._core.flow.worklist.hybrid cimport (
     CLAIM_MAX, Claims, hybrid_claim, hybrid_enter_claim, prefetch_claim,
 )
+from ordstream._core.flow.worklist.partitioned cimport PARTITIONED_OLDEST
 from ordstream._core.flow.worklist.partition_queues cimport pq_enter, pq_has_work, pq_leave, pq_next
 from ordstream._core.ground.atomics cimport *
 from ordstream._core.ground.chunk cimport *
@@ -344,6 +345,8 @@ cdef void run_partitioned(Operator* op, Worker* w, int64_t budget, Slice* slice)
     cdef int64_t most = min(budget // CLAIM_PART // max(mean, <int64_t> 1), <int64_t> CLAIM_MAX)
     if op.kernel.unbounded or op.shed != NULL:                # behind a shed stage rows are timed one by one
         most = 1
+    if op.kernel.unbounded and op.M == 1:
+        start = PARTITIONED_OLDEST
     while not slice_over(op, slice, budget):
         if most > 1:
             n = hybrid_claim(&op.pq, limit, <int32_t> most, &claims)

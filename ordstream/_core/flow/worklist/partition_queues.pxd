@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t
 from ordstream._core.flow.worklist.buckets cimport HYBRID, PARTITIONED, PartitionQueues
 from ordstream._core.flow.worklist.hybrid cimport hybrid_add, hybrid_enter, hybrid_has_work, hybrid_leave
 from ordstream._core.flow.worklist.partitioned cimport (
-    partitioned_add, partitioned_enter, partitioned_has_work,
+    PARTITIONED_OLDEST, partitioned_add, partitioned_enter, partitioned_has_work, partitioned_oldest,
 )
 from ordstream._core.flow.worklist.shared cimport shared_enter, shared_has_work
 from ordstream._core.ground.atomics cimport as_pointer, store_release
@@ -43,12 +43,14 @@ cdef inline int32_t pq_enter(PartitionQueues* pq, int64_t limit, int32_t start, 
     PQ_NOTHING.
 
     `first` gets the bucket's oldest part where it is known (for pq_next), else NULL. limit: first ticket
-    that may not be dispatched. start: where a partitioned-queue worker begins to look. Thread safety: any
-    worker. Never blocks.
+    that may not be dispatched. start: where a partitioned-queue worker begins to look; PARTITIONED_OLDEST:
+    it is alone, and takes the oldest part. Thread safety: any worker. Never blocks.
     """
     first[0] = NULL
     if pq.scheme == HYBRID:
         return hybrid_enter(pq, limit, run, first)
+    if pq.scheme == PARTITIONED and start == PARTITIONED_OLDEST:
+        return partitioned_oldest(pq, limit, run)
     if pq.scheme == PARTITIONED:
         return partitioned_enter(pq, limit, start, run)
     return shared_enter(pq, limit, run)
