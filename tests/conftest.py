@@ -4,9 +4,11 @@ Environment:
 
 ``ORDSTREAM_HYPOTHESIS``    profile of the property tests: ``dev`` (default), ``ci``, ``thorough``
 ``ORDSTREAM_TPCXBB_DATA``   folder with the real TPCx-BB rows; default ``../shared/data/tpcxbb_sf1_slice``
-``ORDSTREAM_LONG``          set: six tests that take from 20 s to more than a minute each run too
-``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, ``spin``, comma-separated: where one is absent, fail,
-don't skip ``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported
+``ORDSTREAM_LONG``          set: six tests that take from 20 s to more than a minute each run too, and some
+                            have more rows or cases
+``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, ``spin``, ``servers``, comma-separated: where one is
+                            absent, fail, don't skip
+``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(folder)
     if hasattr(config, "workerinput"):
         turn = dict(zip(ORDER, range(len(ORDER)), strict=True))
-        items.sort(key=lambda item: turn.get(folder_of(item), 0))  # stable
+        items.sort(key=lambda item: (turn.get(folder_of(item), 0), spark_of(item.nodeid)))  # stable
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -113,12 +115,26 @@ OWN_SPARK = (
     "test_prototypes.py",
     "test_session.py",
 )
+#: Of the others, these have the second of two shared sessions: one would be by far the longest unit, for
+#: which the other processes may wait at the end.
+SECOND_SPARK = (
+    "test_clock.py", "test_cut.py", "test_deduplicate.py", "test_graphs.py", "test_grouping.py",
+    "test_shed.py", "test_stream",
+)  # fmt: skip
+
+
+def spark_of(nodeid: str) -> int:
+    """Which session of Spark a test shares, 0 or 1; else 2. The two begin before all others."""
+    folder, _, name = nodeid.partition("::")[0].removeprefix("tests/").partition("/")
+    if folder != "spark" or name in OWN_SPARK:
+        return 2
+    return int(name.startswith(SECOND_SPARK))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests that share something which takes long to make run in one process: those of a file, and all that
-    use the one session of Spark.
+    use one session of Spark.
 
     (The marks of ``--dist loadgroup`` do nothing with pytest 9.2.)
     """
@@ -129,7 +145,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             path = nodeid.partition("::")[0]
             folder = path.split("/")[1]
             if folder == "spark":
-                return nodeid if path.endswith(OWN_SPARK) else "tests/spark"
+                session = spark_of(nodeid)
+                return nodeid if session == 2 else f"tests/spark {session}"
             return nodeid if folder in ONE_BY_ONE else path
 
     config.option.loadscopereorder = False  # ORDER is the order
