@@ -499,7 +499,7 @@ def test_a_stream_that_is_dropped_ends_its_processes_and_its_source():
         gc.enable()
     assert not any(process.is_alive() for process in started)
     gc.collect()
-    assert left.wait(10)
+    assert left.wait(60)
 
 
 CTRL_C = """

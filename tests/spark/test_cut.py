@@ -27,8 +27,9 @@ pytestmark = pytest.mark.spark
 
 ROWS = 6_000
 SOURCE_AND_MORE = pa.schema([*SOURCE, ("seen", pa.int64()), ("least", pa.uint32())])
-# seconds; on a busy machine. bench/spark_cancel.py measures, and Spark alone needs 2 to 3
-LONGEST_AFTER_CANCEL = 5.0
+# Seconds. Spark alone needs 2 to 3, and more than 4 beside ten processes that compute; bench/spark_cancel.py
+# measures. Work that nobody ends goes on for an hour.
+LONGEST_AFTER_CANCEL = 20.0
 
 
 @pytest.fixture(scope="module")

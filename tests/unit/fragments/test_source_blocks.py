@@ -45,11 +45,11 @@ def given(monkeypatch):
             for size in sizes:
                 yield batch(0, size)
             reached.set()
-            on.wait(10)
+            on.wait(60)
 
         blocks = SourceBlocks(source(), SOURCE, **more)
         blocks.start()
-        assert reached.wait(10)
+        assert reached.wait(60)
         stops.append((blocks, on))
         return blocks, on
 
@@ -78,7 +78,7 @@ def test_a_whole_block_and_the_end_go_at_once(given):
     blocks, on = made([])
     assert not blocks.ready()
     on.set()
-    blocks.thread.join(10)
+    blocks.thread.join(60)
     assert blocks.ready()
     assert blocks.due_in() == 0
     table = SourceBlocks(batch(0, 3), SOURCE)
@@ -94,7 +94,7 @@ def test_no_batch_is_left_behind_by_a_reader_that_waits_to_be_woken(in_turns):
         for k in range(count):
             yield batch(k, 1)
             if in_turns:
-                taken.wait(10)
+                taken.wait(60)
                 taken.clear()
 
     blocks = SourceBlocks(source(), SOURCE, block_rows=7, wake=woken.set)
@@ -102,7 +102,7 @@ def test_no_batch_is_left_behind_by_a_reader_that_waits_to_be_woken(in_turns):
     rows = 0
     while not blocks.over:
         if not blocks.ready():
-            assert woken.wait(5), f"{rows} rows came"
+            assert woken.wait(60), f"{rows} rows came"
             woken.clear()
             continue
         found = blocks.next()
@@ -150,7 +150,7 @@ def over_two_nodes(monkeypatch):
         def sent(more=1):
             for _ in range(more):
                 given.put(batch(0, 1))
-                assert came.acquire(timeout=10)
+                assert came.acquire(timeout=60)
             driver.step()
             return sum(link.got for link in links)
 
