@@ -5,8 +5,8 @@ Order is Arrow's and Spark's: columns compared left to right, NaN above every nu
 Ascending with NULL first, where a `SortKey` does not say otherwise.
 
 Every operator that relies on time compares each row with the row before it that it took in, of the row's key
-or, where it has one state, of all (docs/ordering.md lists them). The comparison is in `serial_base.py` and
-in the core; the text is made here for both.
+or, where it has one state, of all (docs/ordering.md lists them). The comparison is in `reference/base.py`
+and in the core; the text is made here for both.
 """
 
 from __future__ import annotations

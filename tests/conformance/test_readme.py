@@ -116,6 +116,21 @@ def test_files_that_are_named_exist():
     assert not [one for one in found if not (ROOT / one[1]).exists()]
 
 
+def test_files_that_are_named_without_their_folder_exist():
+    """In pages, and in what the sources say of themselves: `slices.pyx`."""
+    named = re.compile(r"`(?:\w+/)*(\w+\.(?:py|pyx|pxd|hpp|pml))`")
+    there = {path.name for folder in ("ordstream", "tests", "bench", "tools", "examples")
+             for path in (ROOT / folder).rglob("*.*")} | {"setup.py"}  # fmt: skip
+    now = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "lab"]
+    texts = {page: TEXTS[page] for page in now}
+    for path in (ROOT / "ordstream").rglob("*.p*"):
+        if path.suffix in (".py", ".pyi", ".pyx", ".pxd"):
+            texts[path] = path.read_text(encoding="utf-8")
+    found = [(path.name, name) for path, text in texts.items() for name in named.findall(text)]
+    assert len(found) > 100
+    assert not [one for one in found if one[1] not in there]
+
+
 def test_headings_that_are_linked_exist():
     links = [(page, *link) for page in PAGES for link in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", TEXTS[page])]
     assert len(links) > 5

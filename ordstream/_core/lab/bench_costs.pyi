@@ -1,4 +1,4 @@
-"""Micro-benchmarks of a node's cost model (see `_bench_costs.pyx`)."""
+"""Micro-benchmarks of a node's cost model (see `bench_costs.pyx`)."""
 
 from ordstream._core.ground.chunk import LayoutOwner
 

@@ -1,4 +1,4 @@
-"""Kernels for benchmarks only (see `_bench.pyx`)."""
+"""Kernels for benchmarks only (see `bench_kernels.pyx`)."""
 
 from typing import Any
 

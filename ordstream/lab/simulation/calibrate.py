@@ -26,7 +26,7 @@ from ordstream.lab.simulation.cost_model import CostModel, PathCosts
 from ordstream.lab.simulation.node import routes
 
 CHUNKS = (1, 16, 64, 256, 1024)
-#: Largest number of chunks taken in one hold of the ingress's flag (operator.pyx, INGRESS_RUN).
+#: Largest number of chunks taken in one hold of the ingress's flag (slices.pyx, INGRESS_RUN).
 INGRESS_RUN = 16
 CLOCK_CALLS = 1_000_000
 
