@@ -105,6 +105,18 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
+def _told(epoch: Any) -> str:
+    """The line of a committed epoch, an `EpochManifest`. The end of the stream has no clicks of its own."""
+    what = "end of the stream: " if epoch.finished else f"micro-batch {epoch.number}: "
+    first, last = epoch.serials
+    clicks = f"clicks {first:,} to {last:,}, " if last >= first else ""
+    outputs, states = sum(one["rows"] for one in epoch.output), epoch.state_rows
+    return (
+        f"  {what}{clicks}{outputs:,} output{'s' * (outputs != 1)}, "
+        f"{states:,} row{'s' * (states != 1)} of state: committed"
+    )
+
+
 def _watch(process: subprocess.Popen[bytes], commits: Path, first: int, last: int) -> None:
     """Show each epoch that is committed, until there are `last`, or the process has ended."""
     from ordstream.spark.streaming.epoch_manifest import EpochManifest
@@ -115,13 +127,7 @@ def _watch(process: subprocess.Popen[bytes], commits: Path, first: int, last: in
         if shown < _committed(commits):
             data = (commits / f"{shown:012d}.json").read_bytes()
             epoch = EpochManifest.from_bytes(data, shown)
-            what = "end of the stream" if epoch.finished else f"micro-batch {shown}"
-            outputs = sum(one["rows"] for one in epoch.output)
-            print(
-                f"  {what}: clicks {epoch.serials[0]:,} to {epoch.serials[1]:,}, {outputs:,} outputs, "
-                f"{epoch.state_rows:,} rows of state: committed",
-                flush=True,
-            )
+            print(_told(epoch), flush=True)
             shown += 1
         elif ended:
             return

@@ -10,10 +10,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ordstream.commands import cli
+from ordstream.commands import cli, stream_demo
 
 COMMAND = [sys.executable, "-m", "ordstream", "--help"]
 # argparse swallows errors of writing
@@ -53,3 +54,18 @@ def test_a_reader_that_goes_in_the_middle_is_no_error_either(monkeypatch, capsys
     monkeypatch.setattr(cli, "_parser", lambda: parser)
     assert cli.main([]) == 141
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("finished", "serials", "rows", "states", "line"),
+    [
+        (False, (1, 1_000), [60, 8], 871, "micro-batch 4: clicks 1 to 1,000, 68 outputs, 871 rows of state"),
+        (False, (7, 7), [1], 1, "micro-batch 4: clicks 7 to 7, 1 output, 1 row of state"),
+        (True, (8_001, 8_000), [40], 0, "end of the stream: 40 outputs, 0 rows of state"),
+    ],
+)
+def test_the_stream_demo_tells_no_clicks_of_the_end(finished, serials, rows, states, line):
+    epoch = SimpleNamespace(
+        number=4, finished=finished, serials=serials, state_rows=states, output=[{"rows": n} for n in rows]
+    )
+    assert stream_demo._told(epoch) == f"  {line}: committed"
