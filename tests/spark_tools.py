@@ -189,7 +189,7 @@ def elsewhere(spark, frame, expected):
             chain(), frame, order_by="ts", nodes=nodes, report=channel, progress=counts.append, listen=listen
         ).toArrow()
         reports = sorted((r.get("fragment"), k.partition, r["tuples"]) for k, r in channel.latest.items())
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while channel.rows not in counts and time.monotonic() < end:  # told by a thread of its own
             time.sleep(0.01)
         heard.append([rows_of(result) == rows_of(expected.table), reports, channel.rows in counts])
