@@ -78,22 +78,30 @@ class Gathered:
     def _see(self) -> None:
         """The bytes of the tiny ones, at once: for each it takes longer than to put them together."""
         if self._unseen:
-            together = _one(self._unseen)
-            size = self._bytes_of(together)
-            self._batches += [together] if size <= self._most else self._unseen
+            together = _together(self._unseen)
+            size = sum(map(self._bytes_of, together))
+            self._batches += together if size <= self._most else self._unseen
             self._bytes += size
             self._unseen = []
 
     def take(self) -> list[pa.RecordBatch]:
         """All of them, which are forgotten: as one batch, or as they came where that would be too large."""
         self._see()
-        found = [_one(self._batches)] if self._batches and self._bytes <= self._most else self._batches
+        found = _together(self._batches) if self._bytes <= self._most else self._batches
         self.rows, self._batches, self._bytes = 0, [], 0
         return found
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """As one batch; as they came where Arrow can't put them together, though it can read each: of lists that
+    were cast from large ones and hold nothing here, the values begin behind their buffer.
+    """
+    if len(batches) <= 1:
+        return batches
+    try:
+        return [pa.concat_batches(batches)]
+    except pa.ArrowException:
+        return batches
 
 
 def gathered(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -276,3 +277,20 @@ def test_under_every_scheduler_and_scheme(
     expected = run_serial(pipeline, rows).table
     found = pipeline.run(iter(rows.to_batches(max_chunksize=3)), workers=workers, **options).table
     assert found.equals(expected)
+
+
+@pytest.mark.parametrize("parts", [1, 20])
+def test_batches_that_arrow_cannot_put_together_are_read_one_by_one(parts: int) -> None:
+    """It was: the source failed after 0 tuples: ArrowIndexError."""
+    lists = pa.list_(pa.decimal128(5, 1))
+    whole = pa.array([[Decimal("0.5")], [Decimal("0.0")], None, None, None], lists)
+    schema = pa.schema([("x", lists)])
+    cut = []
+    for start, rows in ((0, 2), (2, 3)):
+        large = whole.slice(start, rows).cast(pa.large_list(lists.value_type))
+        cut.append(pa.table(pa.record_batch([large], names=["x"])).cast(schema))
+    table = pa.concat_tables(cut * parts)
+    with pytest.raises(pa.ArrowIndexError):
+        pa.concat_batches(table.to_batches())
+    for workers in (0, 2):
+        assert od.Pipeline(schema).run(table, workers=workers).table.to_pylist() == table.to_pylist()
