@@ -160,3 +160,12 @@ def slow_here(row):
     """Row(user, process)"""
     time.sleep(0.002)
     return (row.user, os.getpid())
+
+
+def spun(row, state, emit):
+    """The key, how often it came, and a number that takes some time."""
+    code = 0
+    for step in range(60):
+        code = (code * 31 + row.n + step) % 65_521
+    state.n += 1
+    emit(row.k, state.n, code)

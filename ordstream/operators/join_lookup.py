@@ -120,7 +120,8 @@ class JoinLookup(Lookup):
         where, taken = site.name, frozenset(site.schema.names)
         shown = [index for index in range(keyed.table.num_columns) if index not in keyed.at]
         columns = [plain_column(keyed.table, index, where) for index in shown]
-        names = [shown_name(keyed.table.schema.names[index], taken, suffix, where) for index in shown]
+        called = keyed.table.schema.names  # made at each call
+        names = [shown_name(called[index], taken, suffix, where) for index in shown]
         types = [plain(column.type) for column in columns]
         fields = [pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]
         output = named_once([*site.schema, *fields], where)
