@@ -32,8 +32,9 @@ class Reading:
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        self.wait(None)
+        self.begin()
         with self._came:
+            self._came.wait_for(lambda: self.ready)
             found = self._there[0]
             if found is not None and not isinstance(found, BaseException):
                 del self._there[:]
@@ -55,12 +56,6 @@ class Reading:
             self._thread = SourceThread(target=self._run, name="ordstream-source", daemon=True)
             self._thread.asked_by = threading.current_thread()
             start(self._thread)
-
-    def wait(self, seconds: float | None) -> bool:
-        """Wait until something is there, at most so long; whether it is."""
-        self.begin()
-        with self._came:
-            return self._came.wait_for(lambda: self.ready, seconds)
 
     def leave(self) -> None:
         """Read no more: the thread ends when the source has given what it is asked for."""

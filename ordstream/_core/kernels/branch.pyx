@@ -66,8 +66,7 @@ cdef int ways_of_rows(const Branch* b, Kernel* k, Worker* w, Chunk* c, uint8_t* 
     return 0
 
 
-cdef int select_in_two(const Branch* b, Worker* w, Chunk* c, const uint8_t* way, int32_t** sel,
-                       int32_t* count) noexcept nogil:
+cdef int select_in_two(Worker* w, Chunk* c, const uint8_t* way, int32_t** sel, int32_t* count) noexcept nogil:
     """select_rows of a condition. Each row is written to both selections, and counts in one."""
     cdef int32_t* hit = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 8 + 8)
     cdef int32_t* miss = hit + c.n + 1
@@ -107,7 +106,7 @@ cdef int select_rows(const Branch* b, Worker* w, Chunk* c, uint8_t* way, int32_t
     cdef int32_t j
     cdef int32_t at
     if b.condition != NULL and b.ways == 2:
-        return select_in_two(b, w, c, way, sel, count)
+        return select_in_two(w, c, way, sel, count)
     memset(count, 0, b.ways * sizeof(int32_t))
     for i in range(c.n):
         at = way[row_slot(c, i)]

@@ -107,16 +107,23 @@ def filled(seed):
     return merge
 
 
+def take_one(merge, found):
+    """The next rows, or the marker that they are behind; whether there was one of the two."""
+    if merge.ready():
+        found += tags_of(next(merge)).to_pylist()
+    elif merge.at_mark is not None:
+        found.append(merge.marks[0])
+        merge.pass_mark()
+    else:
+        return False
+    return True
+
+
 def one_by_one(merge):
     found = []
-    while True:
-        if merge.ready():
-            found += tags_of(next(merge)).to_pylist()
-        elif merge.at_mark is not None:
-            found.append(merge.marks[0])
-            merge.pass_mark()
-        else:
-            return found
+    while take_one(merge, found):
+        pass
+    return found
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -137,12 +144,7 @@ def test_a_merge_gives_the_same_together(seed):
             found += merged
             if merged:
                 continue
-        if merge.ready():
-            found += tags_of(next(merge)).to_pylist()
-        elif merge.at_mark is not None:
-            found.append(merge.marks[0])
-            merge.pass_mark()
-        else:
+        if not take_one(merge, found):
             break
     assert found == expected
 
