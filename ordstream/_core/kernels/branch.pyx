@@ -66,7 +66,8 @@ cdef int ways_of_rows(const Branch* b, Kernel* k, Worker* w, Chunk* c, uint8_t* 
     return 0
 
 
-cdef int select_in_two(Worker* w, Chunk* c, const uint8_t* way, int32_t** sel, int32_t* count) noexcept nogil:
+cdef int select_in_two(Worker* w, Chunk* c, const uint8_t* way, int32_t** sel,
+                       int32_t* count) noexcept nogil:
     """select_rows of a condition. Each row is written to both selections, and counts in one."""
     cdef int32_t* hit = <int32_t*> chunk_alloc(w, c, <int64_t> c.n * 8 + 8)
     cdef int32_t* miss = hit + c.n + 1
