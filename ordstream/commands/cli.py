@@ -127,9 +127,12 @@ class Command(_Parser):
         getattr(importlib.import_module(f"ordstream.commands.{module}"), function)(self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As ever, after `fill`."""
+        """As ever, after `fill`; what is left over is told here, where it says whose help to read."""
         self.fill()
-        return super().parse_known_args(args, namespace)
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}")
+        return found, left
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -164,11 +164,7 @@ class Feeder:
 
     def _gathers(self) -> bool:
         """Whether small batches would only wait in the core. Where each row's time counts, none is held."""
-        return (
-            self._thread is not None
-            and not self._dates_rows
-            and self.core.waiting_batches >= FEED_AHEAD
-        )
+        return self._thread is not None and not self._dates_rows and self.core.waiting_batches >= FEED_AHEAD
 
     def _pass_on(self) -> bool:
         """Give the core what is gathered if it has little else; whether anything is left."""

@@ -25,9 +25,7 @@ def explain(plan: Plan) -> str:
         lines.append(drawing.beside(f"        never read: {', '.join(unused)}"))
     for position, operator in enumerate(plan.operators):
         lines += drawing.before(position)
-        lines.append(
-            drawing.at(f"{position + 1:>2}  {operator.kind}  {operator.name}: {operator.shown()}")
-        )
+        lines.append(drawing.at(f"{position + 1:>2}  {operator.kind}  {operator.name}: {operator.shown()}"))
         notes = operator.notes(plan.operators[position + 1 :])
         lines += [drawing.beside(f"        {note}") for note in notes]
         lines.append(drawing.beside(f"        -> {_columns(operator.output)}"))

@@ -56,6 +56,15 @@ def test_a_reader_that_goes_in_the_middle_is_no_error_either(monkeypatch, capsys
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("arguments", [["rewind", "folder", "3"], ["demo", "more"], ["epochs", "x", "--no"]])
+def test_an_argument_too_many_points_to_the_help_of_its_command(arguments, capsys):
+    assert cli.main(arguments) == 2
+    command, *_, last = arguments
+    assert capsys.readouterr() == (
+        "", f"ordstream: unrecognized arguments: {last} (ordstream {command} --help)\n"
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("finished", "serials", "rows", "states", "line"),
     [
