@@ -11,7 +11,8 @@ from ordstream._core.ground.chunk cimport (
     DATA, Chunk, Column, LayoutOwner, Worker, chunk_free, chunk_new, pool_free, pool_init,
     scratch_reset, worker_free, worker_init,
 )
-from ordstream._core.ground.expression cimport Evaluation, Value, evaluate, evaluation_begin, store_column
+from ordstream._core.ground.computed_column cimport compute_column
+from ordstream._core.ground.expression cimport Evaluation, evaluation_begin
 from ordstream._core.ground.expression_code cimport CodeOwner
 from ordstream._core.ground.imported_batch cimport (
     Batch, BatchFormats, batch_alloc, batch_free, batch_import, batch_new,
@@ -197,20 +198,11 @@ cdef class ComputedColumn:
 
     cdef int make(self, const Making* made, Worker* w, Chunk* c, Evaluation* e, int32_t j) noexcept nogil:
         """Column j of a step. 0, or -1: no memory."""
-        cdef Value v
-        cdef Column kept
         if made.source >= 0:
             self.next[j] = self.now[made.source]
             return 0
         c.cols = self.now
-        if evaluate(made.code, w, c, e, &v) != 0:
-            return -1
-        kept = self.now[0]
-        if store_column(made.code, w, c, e, &v, 0) != 0:
-            return -1
-        self.next[j] = self.now[0]
-        self.now[0] = kept
-        return 0
+        return compute_column(made.code, w, c, e, &self.next[j])
 
 
 cdef int computed_fill(object column, Batch* b) except -1:

@@ -2,7 +2,7 @@
 
 a) The GIL is taken once per call, for all rows of a chunk; Arrow itself lets it go while it computes.
 b) Values are copied both ways; strings that come back lie in the worker's scratch, and who stores such a
-   view copies its bytes (`store_column`). Nothing of Arrow's outlives the call. Workers may share a chunk
+   view copies its bytes (`compute_column`). Nothing of Arrow's outlives the call. Workers may share a chunk
    (parts), so its arena is not touched.
 c) Upper and lower case of chunks that have ASCII alone need neither Arrow nor the GIL (`ascii_case`).
 d) A row without an answer is found by calling again row by row: its reason goes to `bad`.

@@ -10,7 +10,8 @@ c) A row fails when any instruction fails on valid operands at that row; `Evalua
 d) Validity bytes are exactly 0 or 1. A View under a null is cleared when it is loaded.
 """
 from libc.stdint cimport int32_t, uint8_t
-from ordstream._core.ground.chunk cimport Chunk, Worker
+from libc.string cimport memset
+from ordstream._core.ground.chunk cimport Chunk, Worker, scratch_alloc
 from ordstream._core.ground.expression_code cimport Code, CodeOwner
 from ordstream._core.ground.kernel cimport Kernel
 
@@ -28,7 +29,19 @@ cdef struct Evaluation:
     uint8_t* bad           # FailureCode per row, 0 = fine; NULL: none failed so far
 
 cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil
-cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value,
-                      int32_t column) noexcept nogil
 cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil
 cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil
+
+
+cdef inline int mark_begin(Evaluation* e, Worker* w) noexcept nogil:
+    """Make sure that `e.bad` exists. 0, or -1: no memory."""
+    if e.bad == NULL:
+        e.bad = <uint8_t*> scratch_alloc(w, e.n)
+        if e.bad == NULL:
+            return -1
+        memset(e.bad, 0, e.n)
+    return 0
+
+
+cdef inline bint is_null_scalar(const Value* v) noexcept nogil:
+    return v.scalar and v.valid != NULL and v.valid[0] == 0

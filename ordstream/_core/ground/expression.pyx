@@ -1,11 +1,11 @@
 """The expression machine's interpreter. See expression.pxd; kernels/filter.pyx, project.pyx and others use
 it."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from ordstream._core.ground.arrow_calls cimport OP_ARROW, OP_JOIN, arrow_call, ascii_case, join_text
 from ordstream._core.ground.chunk cimport (
-    PT_BOOL, PT_F64, PT_FIXED16, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, View, Worker, chunk_alloc,
-    row_slot, scratch_alloc, slot_serial,
+    PT_BOOL, PT_F64, PT_I64, PT_LIST, PT_U64, PT_VIEW, Chunk, View, Worker, chunk_alloc, row_slot,
+    scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.expression_code cimport (
     Code, Instruction, OP_AND, OP_COALESCE, OP_COLUMN, OP_IF, OP_IN_I64, OP_IS_NOT_NULL, OP_IS_NULL,
@@ -13,7 +13,7 @@ from ordstream._core.ground.expression_code cimport (
 )
 from ordstream._core.ground.packed_lists cimport (
     OP_AS_LIST, OP_LIST_GET, OP_LIST_HAS, OP_LIST_JOIN, OP_PART, pack_lists, packed_get, packed_has,
-    packed_join, unpack_lists,
+    packed_join,
 )
 from ordstream._core.ground.packed_parts cimport PackedParts, packed_fields
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note
@@ -25,8 +25,6 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
         int64_t size
     void load(void* r, int type, const void* data, const int32_t* sel, int64_t n)
     void clear_null_views(ByteView* views, const uint8_t* valid, int64_t n)
-    int64_t store(void* data, int type, const int32_t* sel, const void* values, int scalar, int64_t n)
-    void mark_store(uint8_t* bad, const uint8_t* valid, int type, const void* values, int scalar, int64_t n)
     void kleene(bint is_or, uint8_t* r, uint8_t* rv, const uint8_t* a, const uint8_t* av, const uint8_t* b,
                 const uint8_t* bv,
                 int64_t n)
@@ -41,26 +39,12 @@ cdef extern from "column_ops.hpp" namespace "ord" nogil:
     int32_t narrow(int32_t* out, const int32_t* sel, const uint8_t* keep, const uint8_t* valid, int32_t n)
     int64_t first_bad(const uint8_t* bad, int64_t n)
 
-cdef extern from "decimal_ops.hpp" namespace "ord" nogil:
-    void store_decimals(void* data, const int32_t* sel, const void* values, int scalar, int64_t n,
-                        char* heap)
-
 cdef uint8_t[16] ZERO      # readable, never written: false, null, 0
 cdef uint8_t ONE = 1
 memset(ZERO, 0, 16)
 
 
 # ---------------------------------------------------------------------------------------------- interpreter
-
-
-cdef inline int mark_begin(Evaluation* e, Worker* w) noexcept nogil:
-    """Make sure that `e.bad` exists. 0, or -1: no memory."""
-    if e.bad == NULL:
-        e.bad = <uint8_t*> scratch_alloc(w, e.n)
-        if e.bad == NULL:
-            return -1
-        memset(e.bad, 0, e.n)
-    return 0
 
 
 cdef int fail_all(Evaluation* e, Worker* w, uint8_t code) noexcept nogil:
@@ -161,10 +145,6 @@ cdef int run_unary(const Instruction* op, Worker* w, Evaluation* e, Value* v) no
             return -1
         op.mark1(e.bad, v.valid, a, m)
     return 0
-
-
-cdef inline bint is_null_scalar(const Value* v) noexcept nogil:
-    return v.scalar and v.valid != NULL and v.valid[0] == 0
 
 
 cdef int run_binary(const Instruction* op, Worker* w, Evaluation* e, Value* a, Value* b) noexcept nogil:
@@ -452,102 +432,11 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
             status = run_nested(op, w, e, top, NULL)
         elif op.op == OP_ARROW:
             status = run_arrow(op, w, e, top)
-        elif op.op != OP_AS_LIST:                                # store_column does that
+        elif op.op != OP_AS_LIST:                                # compute_column does that
             status = run_member(op, w, e, top)
         if status != 0:
             return -1
     result[0] = top[0]
-    return 0
-
-
-cdef int keep_bytes(const Code* code, Worker* w, Chunk* c, const Evaluation* e, const uint8_t* valid,
-                    ByteView* views) noexcept nogil:
-    """Copy the bytes of a string column that lie in the scratch, where a function of Arrow made some: into
-    the chunk's arena, side by side. 0, or -1: no memory."""
-    cdef ByteView* view
-    cdef const char* begin = NULL
-    cdef const char* end = NULL
-    cdef char* bytes
-    cdef int64_t total = 0
-    cdef bint beside = True
-    cdef int32_t slot
-    cdef int32_t i
-    for i in range(code.n):
-        if code.instructions[i].op in (OP_ARROW, OP_JOIN, OP_LIST_JOIN):
-            break
-    else:
-        return 0
-    for i in range(e.n):
-        slot = i if e.sel == NULL else e.sel[i]
-        view = &views[slot]
-        if view.size == 0 or (valid != NULL and valid[slot] == 0) or (e.bad != NULL and e.bad[i] != 0):
-            view.data = NULL
-            view.size = 0
-            continue
-        if total == 0:
-            begin = view.data
-        elif view.data != end:
-            beside = False
-        end = view.data + view.size
-        total += view.size
-    if total == 0:
-        return 0
-    bytes = chunk_alloc(w, c, total)
-    if bytes == NULL:
-        return -1
-    if beside:
-        memcpy(bytes, begin, <size_t> total)
-    for i in range(e.n):
-        view = &views[i if e.sel == NULL else e.sel[i]]
-        if view.size:
-            if not beside:
-                memcpy(bytes, view.data, <size_t> view.size)
-            view.data = bytes
-            bytes += view.size
-    return 0
-
-
-cdef int store_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value,
-                      int32_t column) noexcept nogil:
-    """Write a result into column `column` of the chunk (slot-indexed, narrowed to the program's type; out of
-    range is a failure).
-
-    Thread safety: the chunk's owner. Ownership: the chunk's arena. Returns: 0, or -1: no memory. Cost: 0.2-1
-    ns per row.
-    """
-    cdef int64_t size = c.slots
-    cdef char* data = chunk_alloc(w, c, size * value.width)           # at least what the narrowed type needs
-    cdef uint8_t* valid = NULL
-    cdef char* heap
-    cdef const PackedParts* parts
-    if data == NULL:
-        return -1
-    if code.type == PT_FIXED16:
-        heap = chunk_alloc(w, c, <int64_t> e.n * 16)
-        if heap == NULL:
-            return -1
-        store_decimals(data, e.sel, value.data, value.scalar, e.n, heap)
-    elif store(data, code.type, e.sel, value.data, value.scalar, e.n) < 0:
-        if not is_null_scalar(value):
-            if mark_begin(e, w) != 0:
-                return -1
-            mark_store(e.bad, <uint8_t*> NULL if value.scalar else value.valid, code.type, value.data,
-                       value.scalar, e.n)
-    if value.valid != NULL:
-        valid = <uint8_t*> chunk_alloc(w, c, size)
-        if valid == NULL:
-            return -1
-        store(valid, PT_BOOL, e.sel, value.valid, value.scalar, e.n)
-    if code.type == PT_LIST:                 # the last instruction is OP_AS_LIST
-        parts = code.instructions[code.n - 1].parts
-        heap = chunk_alloc(w, c, unpack_lists(parts, <View*> data, valid, e.sel, e.n, NULL) + 1)
-        if heap == NULL:
-            return -1
-        unpack_lists(parts, <View*> data, valid, e.sel, e.n, heap)
-    if code.type == PT_VIEW and keep_bytes(code, w, c, e, valid, <ByteView*> data) != 0:
-        return -1
-    c.cols[column].data = data
-    c.cols[column].valid = valid
     return 0
 
 

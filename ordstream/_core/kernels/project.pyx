@@ -3,9 +3,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport FAIL_MEMORY, PT_BOOL, Chunk, Column, Failure, Worker, scratch_alloc
-from ordstream._core.ground.expression cimport (
-    Evaluation, Value, evaluate, evaluation_begin, evaluation_finish, store_column,
-)
+from ordstream._core.ground.computed_column cimport compute_column
+from ordstream._core.ground.expression cimport Evaluation, evaluation_begin, evaluation_finish
 from ordstream._core.ground.expression_code cimport Code, CodeOwner
 from ordstream._core.ground.kernel cimport SL, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport chunk_fail_all, count_skipped, owner_setup
@@ -27,9 +26,7 @@ cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """
     cdef const Projection* p = <const Projection*> k.ctx
     cdef Column* new = <Column*> scratch_alloc(w, (p.n + 1) * <int64_t> sizeof(Column))
-    cdef Column spare
     cdef Evaluation e
-    cdef Value v
     cdef int32_t j
     cdef int64_t skipped
     cdef Failure* later = NULL                       # of the condition: behind all rows that are left
@@ -46,16 +43,9 @@ cdef Chunk* project_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         elif c.n == 0:
             new[j].data = NULL
             new[j].valid = NULL
-        else:
-            if evaluate(p.code[j], w, c, &e, &v) != 0:
-                free(later)
-                return chunk_fail_all(c, -1, FAIL_MEMORY)
-            spare = c.cols[0]
-            if store_column(p.code[j], w, c, &e, &v, 0) != 0:
-                free(later)
-                return chunk_fail_all(c, -1, FAIL_MEMORY)
-            new[j] = c.cols[0]
-            c.cols[0] = spare
+        elif compute_column(p.code[j], w, c, &e, &new[j]) != 0:
+            free(later)
+            return chunk_fail_all(c, -1, FAIL_MEMORY)
     memcpy(c.cols, new, p.n * sizeof(Column))
     c.ncols = p.n
     skipped = evaluation_finish(&e, w, c, k)
