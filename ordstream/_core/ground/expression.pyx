@@ -15,7 +15,7 @@ from ordstream._core.ground.packed_lists cimport (
     OP_AS_LIST, OP_LIST_GET, OP_LIST_HAS, OP_LIST_JOIN, OP_PART, pack_lists, packed_get, packed_has,
     packed_join,
 )
-from ordstream._core.ground.packed_parts cimport PackedParts, packed_fields
+from ordstream._core.ground.packed_parts cimport packed_fields
 from ordstream._core.ground.kernel cimport ON_ERROR_SKIP, Kernel, skip_is_first, skip_note
 from ordstream._core.ground.kernel_tools cimport chunk_fail, failure_text
 
