@@ -169,7 +169,8 @@ given_marks : bool, default False
 checkpoint : path or Checkpoint, default None
     Folder in which snapshots are kept. The run goes on from the newest one there, if there is one: the
     source must be able to go back (Arrow data in memory, `od.ParquetSource`, `od.IpcSource`, or anything
-    with `position()` and `seek(position)`).
+    with `position()` and `seek(position)`). States are found by operators' names: where the pipeline has
+    changed since, `name=` of its stateful operators says which is which.
 every : str, timedelta or int, default None
     How often a snapshot goes to `checkpoint`: "10s", "500ms", a timedelta, or a number of tuples. None: when
     `request_snapshot` is called.

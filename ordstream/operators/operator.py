@@ -54,7 +54,7 @@ class Site:
     on_error : "fail" or "skip"
     before : sequence of Operator
         The operators in front, in order.
-    rejects, retries : see `Operator`
+    rejects, retries, unnamed : see `Operator`
     """
 
     schema: pa.Schema
@@ -66,6 +66,7 @@ class Site:
     before: Sequence[Operator] = ()
     rejects: bool = False
     retries: int = 0
+    unnamed: bool = False
 
     def fields(self, output: pa.Schema) -> dict[str, Any]:
         """The fields that every operator has, for its constructor."""
@@ -79,6 +80,7 @@ class Site:
             "on_error": self.on_error,
             "rejects": self.rejects,
             "retries": self.retries,
+            "unnamed": self.unnamed,
         }
 
     def behind_key(self, fields: Iterable[pa.Field]) -> pa.Schema:
@@ -134,6 +136,8 @@ class Operator:
         Where it rejects: the operator that a plan takes for the second output.
     retries : int
         How often its function is called again for a row for which it raised.
+    unnamed : bool
+        Nobody has named it: its name is the operation and its position.
     """
 
     name: str
@@ -146,6 +150,7 @@ class Operator:
     rejects: bool = False
     second: Operator | None = None
     retries: int = 0
+    unnamed: bool = False
 
     #: What the operator is called in messages and in `explain`.
     op: ClassVar[str] = ""
@@ -380,15 +385,9 @@ class Operator:
             if one != other
         ]
         if differences or wanted is None:
-            raise CheckpointError(
-                "\n  ".join(
-                    [
-                        f"operator {self.name!r} can't go on from the stored state, which is another's:",
-                        *differences,
-                        "Run the pipeline that stored it, or begin anew with another folder",
-                    ]
-                )
-            )
+            first = f"operator {self.name!r} can't go on from the stored state, which is another's:"
+            last = "Run the pipeline that stored it, or begin anew with another folder"
+            raise CheckpointError("\n  ".join([first, *differences, last]))
         return lambda batch: pa.RecordBatch.from_arrays(
             [
                 column if column.type.equals(field.type) else column.cast(field.type)

@@ -372,7 +372,7 @@ class StatefulOperators(RunningOperators):
         checked = policy(on_error, chosen)
         return Site(
             self._schema, chosen, self._key, self._partition, self._buckets, checked.on_error,
-            way(self._plan), checked.rejects, checked.retries,
+            way(self._plan), checked.rejects, checked.retries, name is None,
         )  # fmt: skip
 
     def _aggregated(

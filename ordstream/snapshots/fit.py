@@ -42,7 +42,9 @@ def check_can_snapshot(plan: Plan) -> None:
 def fit(plan: Plan, snapshot: Snapshot) -> dict[str, tuple[StateRows, Adapt]]:
     """Match stored states with a pipeline's operators, by name.
 
-    A stateful operator without a stored state is new: it begins empty, and `begins_empty` lists it.
+    A stateful operator without a stored state is new: it begins empty, and `begins_empty` lists it. Where
+    its name and that of an operator that would go on are only positions, and the stored state fits both,
+    nobody knows which of the two is new.
 
     Returns
     -------
@@ -52,8 +54,8 @@ def fit(plan: Plan, snapshot: Snapshot) -> dict[str, tuple[StateRows, Adapt]]:
     Raises
     ------
     CheckpointError
-        A state is stored that no operator of the pipeline has, or one that does not fit: all of them are
-        named, with what differs.
+        A state is stored that no operator of the pipeline has, or one that does not fit, or one that fits
+        a new operator as well: all of them are named, with what differs.
     PlanError
         The state of an operator can't be written down.
     """
@@ -68,6 +70,7 @@ def fit(plan: Plan, snapshot: Snapshot) -> dict[str, tuple[StateRows, Adapt]]:
             fitting[name] = (rows, _adapting(stateful[name], rows))
         except CheckpointError as error:
             reasons.append(str(error))
+    reasons += _either(stateful, snapshot)
     if reasons:
         raise CheckpointError(
             f"the snapshot behind serial {snapshot.serial} does not fit this pipeline:\n  "
@@ -119,6 +122,32 @@ def begins_empty(plan: Plan, snapshot: Snapshot) -> list[str]:
 
 def _stateful(plan: Plan) -> dict[str, Operator]:
     return {operator.name: operator for operator in plan.operators if operator.state_schema() is not None}
+
+
+def _either(stateful: dict[str, Operator], snapshot: Snapshot) -> list[str]:
+    """What is to be said of stored states that fit a new operator as well as the one of their name, where
+    both names say no more than a position. An operator that was put in front has shifted those behind it.
+    """
+    new = [one for name, one in stateful.items() if name not in snapshot.states and one.unnamed]
+    told = []
+    for name, rows in snapshot.states.items():
+        if name in stateful and stateful[name].unnamed:
+            fits = [repr(one.name) for one in new if _takes(one, rows)]
+            if fits:
+                told.append(
+                    f"operator {name!r} has a stored state that fits {', '.join(fits)} as well, and these "
+                    "names are only positions, which shift with what is put in front: name= says which is "
+                    f"which. Call the operator that goes on {name!r}, and a new one otherwise"
+                )
+    return told
+
+
+def _takes(operator: Operator, rows: StateRows) -> bool:
+    try:
+        _adapting(operator, rows)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _lost(name: str, rows: StateRows, stateful: dict[str, Operator], snapshot: Snapshot) -> str:

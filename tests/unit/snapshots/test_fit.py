@@ -100,3 +100,31 @@ def test_a_state_that_is_not_declared():
         PlanError, match=r"'mine' .*its state is not declared; declare its fields, or give it a codec"
     ):
         check_can_snapshot(pipeline.plan)
+
+
+def suspended(built):
+    rows = pa.table({"k": [1, 2, 1], "t": [10, 20, 30]}, schema=SOURCE)
+    return built.run(rows, end="suspend", workers=0).snapshot
+
+
+def test_a_state_that_fits_two_operators_that_nobody_named():
+    """The one that was put in front has the place, and so the name, of the one that goes on."""
+    source = od.Pipeline(SOURCE)
+    stored = suspended(source.key_by("k").lag({"before": "t"}))
+    more = source.key_by("k").lag({"new": "t"}).key_by("k").lag({"before": "t"})
+    told = r"'lag_1' has a stored state that fits 'lag_2' as well(.|\n)*operator that goes on 'lag_1'"
+    with pytest.raises(CheckpointError, match=told):
+        more.run(pa.table({"k": [1], "t": [40]}, schema=SOURCE), restore=stored)
+    named = source.key_by("k").lag({"new": "t"}, name="new").key_by("k").lag({"before": "t"}, name="lag_1")
+    went_on = named.run(pa.table({"k": [1], "t": [40]}, schema=SOURCE), restore=stored).table
+    assert went_on.to_pylist() == [{"k": 1, "t": 40, "new": None, "before": 30}]
+
+
+def test_a_new_operator_that_the_state_does_not_fit_or_that_has_a_name():
+    source = od.Pipeline(SOURCE)
+    stored = suspended(source.key_by("k").lag({"before": "t"}))
+    behind = source.key_by("k").lag({"before": "t"}).key_by("k")
+    assert list(fit(behind.lag({"far": "t"}, n=2).plan, stored)) == ["lag_1"]
+    assert list(fit(behind.lag({"new": "t"}, name="lag_2").plan, stored)) == ["lag_1"]
+    with pytest.raises(CheckpointError, match="fits 'lag_2' as well"):
+        fit(behind.lag({"new": "t"}).plan, stored)
