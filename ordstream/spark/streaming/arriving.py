@@ -112,6 +112,7 @@ class Arriving(Iterator[pa.RecordBatch]):
         self._watermark = None if behind else arrival.latest - arrival.slack  # type: ignore[operator]
         self._late: TableFile | None = None
         self._late_rows = 0
+        self._waited: list[pa.RecordBatch] | None = None  # read when the columns of new rows are known
         self._aside: pa.Schema | None = None  # what late rows are, or would be, put aside as
         self._waiting: TableFile | None = None
         self.released = 0
@@ -130,6 +131,9 @@ class Arriving(Iterator[pa.RecordBatch]):
     def _received(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """New rows, in order, without late ones."""
         for batch in batches:
+            if self._waited is None and self._arrival.waiting is not None and batch.num_rows:
+                # before one is late: times of another kind lie neither behind nor before the watermark
+                self._waited = _waited(self._arrival, batch.schema)
             row = self._check.first_violation(batch)
             if row is not None:
                 raise SourceError(
@@ -183,7 +187,7 @@ class Arriving(Iterator[pa.RecordBatch]):
         parts = [batch for batch in rows if batch.num_rows]
         came = bool(parts)
         if arrival.waiting is not None:
-            parts = [*_waited(arrival, parts[0].schema if parts else None), *parts]
+            parts = [*(_waited(arrival, None) if self._waited is None else self._waited), *parts]
         if not parts:
             return
         schema = parts[-1].schema

@@ -92,6 +92,17 @@ def test_a_column_of_order_by_that_has_become_of_another_kind(tmp_path, slack, o
     assert sum(map(len, Arriving(replace(batches.arrival, slack=None), iter([narrow]), files))) in (1, 2)
 
 
+@pytest.mark.parametrize("late", ["raise", "drop", "side_output"])
+def test_times_of_another_kind_are_not_taken_for_late_ones(tmp_path, late):
+    """All rows wait: what tells the kind is what waits, and no row that has a serial."""
+    batches = Batches(tmp_path, slack=5, late=late)
+    assert batches.take([(10**15, 1)]) == []
+    batch = pa.record_batch([pa.array([10**9], pa.timestamp("us")), pa.array([3])], names=["c0", "c1"])
+    arriving = Arriving(batches.arrival, iter([batch]), EpochFiles(os.fspath(tmp_path), 7, "0"))
+    with pytest.raises(SourceError, match=r"order_by column 'ts' is .*, and was int64 in the epochs .*Cast"):
+        list(arriving)
+
+
 def test_late_rows_are_refused_dropped_or_put_aside(tmp_path):
     late = [(5, 3), (None, 4), (9, 5), (4, 6)]
     for name in ("raise", "drop", "side_output"):
