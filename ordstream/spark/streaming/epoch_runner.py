@@ -327,13 +327,10 @@ class EpochRunner:
             )
         return results
 
-    def _ingress(self, before: EpochManifest | None, said: Said, latest: int | None) -> dict[str, Any]:
+    def _ingress(self, before: EpochManifest | None, said: Said, clock: str) -> dict[str, Any]:
         """With what epochs in front said of late rows, and the clock's column."""
         held = {} if before is None else {k: v for k, v in before.ingress.items() if k == "aside"}
-        clock = {}
-        if latest is not None:
-            clock["clock"] = clock_said(self.pipeline.plan, self.options.get("punctuate"))
-        return {**held, **said, **clock}
+        return {**held, **said, **({"clock": clock} if clock else {})}
 
     def _clock(self, begin: Begin) -> EpochClock | None:
         if not self.clocked:
@@ -418,7 +415,9 @@ class EpochRunner:
         head = next(one for one in results if one["part"] in ("whole", "input"))
         tail = next(one for one in results if one["part"] in ("whole", "merge"))
         through = tail.get("emitted_through") or list(bytes_of(begin.emitted_through))
-        latest = head.get("latest_time", begin.latest_time)
+        clock = clock_said(self.pipeline.plan, self.options.get("punctuate"))
+        # of no clock there is no time: a later run's may have another column
+        latest = head.get("latest_time", begin.latest_time) if clock else None
         manifest = EpochManifest(
             number=begin.number,
             time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
@@ -430,7 +429,7 @@ class EpochRunner:
             emitted_through=(through[0], through[1]),
             latest_time=latest,
             input=head["input"],
-            ingress=self._ingress(before, head["ingress"], latest),
+            ingress=self._ingress(before, head["ingress"], "" if latest is None else clock),
             late=head["late"],
             nodes=self.nodes,
             maps={

@@ -204,6 +204,18 @@ def test_a_clock_that_runs_backwards_ends_the_epoch_at_that_tuple(tmp_path):
     assert stream.log.last().number == 0
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("between", [slice(60, 90), slice(60, 60)])
+def test_a_run_without_a_clock_knows_no_time_of_it(tmp_path, nodes, between):
+    """The next run's clock may have another column, whose times that one means nothing to."""
+    table, stream = rows(180, 3), Stream(tmp_path / "c", by_user().sessionize("ts", 2))
+    with_clock = stream.epoch(table.slice(0, 60), nodes=nodes, options=EVERY)
+    assert (with_clock.latest_time, with_clock.ingress["clock"]) == (19, "'ts' (int64)")
+    without = stream.epoch(table.slice(between.start, between.stop - between.start), nodes=nodes)
+    assert without.latest_time is None
+    assert "clock" not in without.ingress
+
+
 def test_clocks_that_differ_are_refused(tmp_path):
     two = od.Pipeline(pa.schema([*SCHEMA, ("other", pa.int64())])).key_by("user")
     stream = Stream(tmp_path / "c", two.window(od.tumbling(4), time="ts").aggregate(n=od.count()))
