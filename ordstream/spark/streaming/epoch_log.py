@@ -36,6 +36,7 @@ _FILE_URI = re.compile(r"\Afile:(?://)?(?=/(?!/))")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # s3://bucket/a, dbfs:/a; file://a/b is one on host a
 _SLASHES = re.compile(r"\A//+")  # two in front are a host's name to Spark
 _FILE = re.compile(r"(\d{12})-.*")
+_AGAIN = "Bring it back from a copy, or begin anew with another checkpoint"  # where QUERY.json is lost
 _LOG_OF_SINKS = "_spark_metadata"  # Spark's reader leaves out whatever lies below a folder of this name
 
 
@@ -166,7 +167,8 @@ class EpochLog:
                 f"{self.folder}: is no checkpoint of a stream: it has no {QUERY}"
             ) from error
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path}: can't be read: {told(error)}") from error
+            seen = f"damaged: {error}" if isinstance(error, Damaged) else f"can't be read: {told(error)}"
+            raise CheckpointError(f"{path}: {seen}. {_AGAIN}") from error
         wanted = {
             "format": "ordstream stream",
             "version": VERSION,
@@ -323,6 +325,8 @@ def _begin(
 ) -> None:
     beside = f".{QUERY}-"
     others = [path.name for path in folder.iterdir() if not path.name.startswith(beside)]
+    if QUERY not in others and not {COMMITS, SPARK}.isdisjoint(others):
+        raise CheckpointError(f"{folder / QUERY}: is missing, and the rest of a stream is there. {_AGAIN}")
     if set(others) - {QUERY}:
         raise CheckpointError(
             f"{folder}: is no checkpoint of a stream: it holds {min(others)!r}; name a new folder, or an "

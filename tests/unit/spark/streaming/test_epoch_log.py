@@ -105,6 +105,21 @@ def test_what_is_no_such_stream_is_refused(tmp_path):
         begun(tmp_path / "c", schema=pa.schema([("m", pa.int64())]))
 
 
+def test_a_stream_whose_own_file_is_lost_or_damaged(tmp_path):
+    """No new stream may begin between the epochs of this one."""
+    query = filled(tmp_path / "c", 2).folder / "QUERY.json"
+    data = query.read_bytes()
+    query.write_bytes(data.replace(b'"ts"', b'"tz"'))
+    for opened in (begun, EpochLog):
+        with pytest.raises(CheckpointError, match=r"QUERY\.json: damaged: its checksum .*Bring it back"):
+            opened(tmp_path / "c")
+    query.unlink()
+    with pytest.raises(CheckpointError, match=r"QUERY\.json: is missing, and the rest of a .*Bring it back"):
+        begun(tmp_path / "c")
+    query.write_bytes(data)
+    assert begun(tmp_path / "c").last().number == 1
+
+
 def test_whether_a_column_has_nulls_may_change(tmp_path):
     """A frame's columns are often said to have none, and those of a table that is written by hand never."""
     number, serial = (pa.field(name, pa.int64(), False) for name in ("n", "_serial"))
