@@ -23,23 +23,26 @@ import numpy.typing as npt
 from ordstream._core.balance import hashing, key_route
 from ordstream.balance.grouping import Instances, KeyMap, SplitKeyMap
 from ordstream.balance.keys import Key, key_words, stored_keys
-from ordstream.balance.parameters import check_numbers
+from ordstream.balance.parameters import check_numbers, whole_from
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import scaled
 from ordstream.balance.space_saving import SpaceSaving
 from ordstream.errors import PlanError
+from ordstream.ground.choices import flag, is_one_of
 
 Cost = Literal["linear", "quadratic"] | Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
 Variant = Literal["dkg", "wosim", "pkg"]
 
 VARIANTS = ("dkg", "wosim", "pkg")
+#: Most instances: each has `mu` buckets.
+MOST_INSTANCES = 1 << 20
 
 
 def cost_function(cost: Cost) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
     """Frequencies to loads. PlanError for an unknown name."""
-    if cost == "linear":
+    if is_one_of(cost, ("linear",)):
         return lambda frequency: frequency
-    if cost == "quadratic":
+    if is_one_of(cost, ("quadratic",)):
         return np.square
     if callable(cost):
         return cost
@@ -128,8 +131,9 @@ class DKG:
             raise PlanError(f"mu must be a whole number from 1, not {self.mu}")
         if self.m < 0:
             raise PlanError(f"m, the tuples to learn from, cannot be {self.m}")
-        if self.variant not in VARIANTS:
+        if not is_one_of(self.variant, VARIANTS):
             raise PlanError(f"the variant is one of {', '.join(VARIANTS)}, not {self.variant!r}")
+        flag(self.guaranteed, "DKG: guaranteed")
         cost_function(self.cost)
 
     @property
@@ -162,8 +166,7 @@ class DKGLearner:
     """
 
     def __init__(self, parameters: DKG, instances: int) -> None:
-        if instances < 1:
-            raise PlanError(f"the number of instances must be at least 1, not {instances}")
+        instances = whole_from(instances, 1, MOST_INSTANCES, "the number of instances")
         self.parameters = parameters
         self.instances = instances
         # Under WOSIM the sparse keys' buckets are the instances themselves.

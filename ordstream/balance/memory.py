@@ -22,6 +22,7 @@ from ordstream.balance.keys import key_words
 from ordstream.balance.posg import POSG
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError
+from ordstream.ground.numbers import is_number
 
 #: Rows that each bucket, and a key with share Θ, shall have in a map's evidence before any of it fades: so
 #: many that their loads are known within a tenth (one standard deviation).
@@ -52,7 +53,7 @@ class HalfLife:
 
     def __post_init__(self) -> None:
         for name, value in (("rows", self.rows), ("jobs", self.jobs)):
-            if isinstance(value, bool) or not value > 0:
+            if not is_number(value) or not value > 0:
                 raise PlanError(
                     f"the half-life in {name} must be a number above 0 (inf: never), not {value!r}"
                 )

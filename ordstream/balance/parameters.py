@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any
 
 from ordstream.errors import PlanError
+from ordstream.ground.numbers import is_number, is_whole
 
 
 def check_numbers(values: Any, numbers: tuple[str, ...], whole: tuple[str, ...], optional: str = "") -> None:
@@ -21,6 +21,13 @@ def check_numbers(values: Any, numbers: tuple[str, ...], whole: tuple[str, ...],
         value = getattr(values, name)
         if value is None and name in optional.split():
             continue
-        kind, told = (Integral, "an int") if name in whole else (Real, "a number")
-        if isinstance(value, bool) or not isinstance(value, kind):
-            raise PlanError(f"{type(values).__name__}: {name} must be {told}, got {value!r:.80}")
+        fits, kind = (is_whole, "an int") if name in whole else (is_number, "a number")
+        if not fits(value):
+            raise PlanError(f"{type(values).__name__}: {name} must be {kind}, got {value!r:.80}")
+
+
+def whole_from(value: Any, least: int, most: int, what: str) -> int:
+    """The value as an int if it is one from `least` to `most`; PlanError naming it otherwise."""
+    if not is_whole(value) or not least <= value <= most:
+        raise PlanError(f"{what} must be an int of at least {least} and at most {most}, got {value!r:.80}")
+    return int(value)

@@ -28,6 +28,7 @@ from ordstream.balance.parameters import check_numbers
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError
+from ordstream.ground.numbers import is_whole
 
 MAX_INSTANCES = 1 << 20
 
@@ -176,9 +177,9 @@ class PosgInstance:
     """
 
     def __init__(self, parameters: POSG, index: int) -> None:
-        if not 0 <= index < parameters.k:
+        if not is_whole(index) or not 0 <= index < parameters.k:
             raise PlanError(
-                f"an instance of {parameters.k} has an index from 0 to {parameters.k - 1}, not {index}"
+                f"an instance of {parameters.k} has an index from 0 to {parameters.k - 1}, not {index!r:.80}"
             )
         self.parameters = parameters
         self.index = index

@@ -21,6 +21,7 @@ from ordstream.expressions.arrow_call import ArrowCall
 from ordstream.expressions.lowered import Lowered
 from ordstream.expressions.strptime import check_format
 from ordstream.expressions.zones import TICKS
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.datetimes import span_ns
 from ordstream.ground.types import INT64_MAX, is_string
 
@@ -345,7 +346,7 @@ def _truncate(expr: Any, low: Lowered) -> Lowered:
 def _epoch(expr: Any, low: Lowered) -> Lowered:
     if pat.is_time(low.arrow):
         raise SchemaError(f"{expr!r}: a time of day has no date")
-    if expr.option not in ("d", "s", "ms", "us", "ns"):
+    if not is_one_of(expr.option, ("d", "s", "ms", "us", "ns")):
         raise SchemaError(f"{expr!r}: the unit must be 'd', 's', 'ms', 'us' or 'ns', got {expr.option!r}")
     mine = DAY * 10**9 if pat.is_date32(low.arrow) else 10**9 // _second_ticks(low.arrow)
     asked = _NS[expr.option]

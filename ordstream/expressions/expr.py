@@ -20,18 +20,19 @@ import datetime
 import decimal
 import functools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 import pyarrow as pa
 
-from ordstream.errors import SchemaError
+from ordstream.errors import SchemaError, shown
+from ordstream.expressions.dense_table import dense_table
 from ordstream.expressions.fields import Structs
 from ordstream.expressions.lists import Lists
 from ordstream.expressions.namespaces import Strings, Times, reading
 from ordstream.expressions.synonyms import advice
+from ordstream.ground.choices import flag, is_text
 from ordstream.ground.numbers import as_int
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
@@ -166,9 +167,17 @@ class Expr:
         (`isin(1, 2)`: `values` and `more`); null where the value is null.
         """
         given: Any = (values, *more) if more else values
-        if isinstance(given, builtins.str | bytes) or not isinstance(given, Iterable):  # "ab": no "a", "b"
-            raise SchemaError(f"isin takes a list of values, got {given!r}: one value is {self!r} == value")
-        return Apply("isin", self, option=tuple(given))
+        try:  # an array of no dimension and a file of bytes say that they can be gone through
+            among = (
+                tuple(given) if not isinstance(given, builtins.str | bytes) else None
+            )  # "ab": no "a", "b"
+        except (TypeError, OSError):
+            among = None
+        if among is None:
+            raise SchemaError(
+                f"isin takes a list of values, got {shown(given)}: one value is {self!r} == value"
+            )
+        return Apply("isin", self, option=among)
 
     is_in = isin
 
@@ -256,10 +265,14 @@ class Expr:
         natural = Apply("log", self)
         if base is None:
             return natural
-        given: Any = base
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given != 1:
-            raise SchemaError(f"log: base must be a positive number, and not 1, got {base!r}")
-        return natural / math.log(base)
+        given: Any = as_int(base)
+        if isinstance(given, np.floating):
+            given = given.item()
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+            given = 1
+        if given == 1:
+            raise SchemaError(f"log: base must be a positive finite number, and not 1, got {base!r}")
+        return natural / math.log(given)
 
     def log10(self) -> Expr:
         """Logarithm to base 10."""
@@ -301,7 +314,7 @@ class Expr:
         table : numpy.ndarray or pyarrow.Array
             One-dimensional, integers or floats. It is copied now.
         """
-        return Apply("lookup", self, option=_dense_table(table))
+        return Apply("lookup", self, option=dense_table(table))
 
     def cast(self, type_: Any, *, strict: bool = True) -> Expr:
         """The value as another type.
@@ -320,6 +333,7 @@ class Expr:
             False: null in place of an error, where text says no such value, or a number is NaN or out of
             range. For text, and between numbers.
         """
+        strict = flag(strict, "cast: strict", SchemaError)
         return Apply("cast" if strict else "try_cast", self, option=_cast_target(type_))
 
     @property
@@ -397,8 +411,8 @@ class Alias(Expr):
 
     def __init__(self, expr: Expr, name: str) -> None:
         given: Any = name
-        if not isinstance(given, str) or not given:
-            raise SchemaError(f"alias: a name must be a non-empty str, got {name!r}")
+        if not is_text(given) or not given:
+            raise SchemaError(f"alias: a name must be a non-empty str, got {shown(name)}")
         self.expr, self.name = expr, name
 
     def __repr__(self) -> str:
@@ -454,34 +468,6 @@ class Apply(Expr):
         if self.option is not None:
             given += map(repr, self.option if isinstance(self.option, tuple) else [self.option])
         return f"{texts[0]}.{self.function}({', '.join(given)})"
-
-
-@dataclass(frozen=True, eq=False)
-class DenseTable:
-    """The side table of a lookup: int64 or float64 values, and which of them are valid (None: all)."""
-
-    values: np.ndarray[Any, Any]
-    valid: np.ndarray[Any, Any] | None
-
-
-def _dense_table(table: Any) -> DenseTable:
-    valid: np.ndarray[Any, Any] | None = None
-    if isinstance(table, pa.ChunkedArray):
-        table = table.combine_chunks()
-    if isinstance(table, pa.Array):
-        if table.null_count:
-            valid = np.array(table.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
-            table = table.fill_null(0)
-        table = table.to_numpy(zero_copy_only=False)
-    array = np.asarray(table)
-    if array.ndim != 1 or array.dtype.kind not in "iuf":
-        kind = f"{array.ndim}-dimensional, {array.dtype}"
-        raise SchemaError(f"lookup needs a one-dimensional table of integers or floats, got {kind}")
-    if array.dtype.kind == "u" and array.size and int(array.max()) > INT64_MAX:
-        raise SchemaError("lookup: a value of the table does not fit into int64")
-    values = np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64)
-    values.flags.writeable = False
-    return DenseTable(values, valid)
 
 
 def _cast_target(type_: Any) -> pa.DataType:

@@ -16,6 +16,7 @@ from ordstream.errors import SchemaError
 from ordstream.expressions.fields import class_of, leaf_of, on_stack
 from ordstream.expressions.lowered import Code, Lowered
 from ordstream.expressions.synonyms import advice
+from ordstream.ground.choices import flag
 from ordstream.ground.packed_types import inner_format, is_any_list, is_core_list, is_packed
 from ordstream.ground.types import is_string, physical_type, to_python, to_storage
 
@@ -75,7 +76,9 @@ class Lists:
         ignore_nulls : bool
             Null elements are left out; False: a list that has some gives null.
         """
-        return self._made("join", separator, option=bool(ignore_nulls))
+        return self._made(
+            "join", separator, option=flag(ignore_nulls, "list.join: ignore_nulls", SchemaError)
+        )
 
     if not TYPE_CHECKING:
 

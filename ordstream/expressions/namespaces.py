@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from ordstream.errors import SchemaError
+from ordstream.errors import SchemaError, shown
 from ordstream.expressions.synonyms import advice
+from ordstream.ground.choices import flag, is_one_of, is_text
 from ordstream.ground.numbers import as_int
 from ordstream.ground.types import INT64_MAX
 
@@ -56,7 +57,7 @@ class Strings:
         text : str or Expr
             A string as it is; with `regex=True` a regular expression (RE2), which must be a str.
         """
-        if regex:
+        if flag(regex, "str.contains: regex", SchemaError):
             return self._made("matches", option=_string(text, "contains(regex=True)"))
         return self._made("contains", _text(text, "contains"))
 
@@ -91,7 +92,7 @@ class Strings:
         old, new = _string(old, "replace"), _string(new, "replace")
         if not old:
             raise SchemaError("str.replace: what is replaced must not be empty")
-        return self._made("replace", option=(old, new, n, bool(regex)))
+        return self._made("replace", option=(old, new, n, flag(regex, "str.replace: regex", SchemaError)))
 
     def head(self, n: int) -> Expr:
         """The first `n` characters."""
@@ -138,7 +139,8 @@ class Strings:
         pattern = _string(pattern, "count_matches")
         if not pattern:
             raise SchemaError("str.count_matches: what is counted must not be empty")
-        return self._made("count_matches", option=(pattern, bool(literal)))
+        literal = flag(literal, "str.count_matches: literal", SchemaError)
+        return self._made("count_matches", option=(pattern, literal))
 
     def extract(self, pattern: str, group_index: int = 1) -> Expr:
         """What a group of a regular expression matches first; null where the expression does not match.
@@ -175,12 +177,13 @@ class Strings:
         """
         if n is not None:
             n = _whole(n, "str.split: n", 1, INT64_MAX)
+        regex = flag(regex, "str.split: regex", SchemaError)
         if by is None and regex:
             raise SchemaError("str.split: regex=True needs a regular expression")
         if by is not None and not _string(by, "split") and not regex:
             advice_ = 'split("", regex=True) parts all characters'
             raise SchemaError(f"str.split: what it is split by must not be empty; {advice_}")
-        return self._made("split", option=(by, n, bool(regex)))
+        return self._made("split", option=(by, n, regex))
 
     def to_datetime(
         self,
@@ -200,7 +203,7 @@ class Strings:
         strict : bool
             False: text that says no timestamp is null.
         """
-        if time_unit not in ("s", "ms", "us", "ns"):
+        if not is_one_of(time_unit, ("s", "ms", "us", "ns")):
             raise SchemaError(
                 f"str.to_datetime: time_unit must be 's', 'ms', 'us' or 'ns', got {time_unit!r}"
             )
@@ -217,7 +220,9 @@ class Strings:
             format = _string(format, what)
             if not format:  # Arrow (26) reads beyond its end, and may crash
                 raise SchemaError(f"str.{what}: format must not be empty; without one ISO 8601 is read")
-        return self._made("to_time", option=(type_, format, bool(strict)))
+        return self._made(
+            "to_time", option=(type_, format, flag(strict, f"str.{what}: strict", SchemaError))
+        )
 
     def _stripped(self, function: str, characters: str | None) -> Expr:
         if characters is not None:
@@ -371,7 +376,7 @@ class Times:
 
     def convert_time_zone(self, time_zone: str) -> Expr:
         """The same instant, read in another zone, `time_zone="Europe/Berlin"`; the value has a zone."""
-        return self._made("convert_time_zone", option=_string(time_zone, "convert_time_zone", "dt"))
+        return self._made("convert_time_zone", option=_zone(time_zone, "convert_time_zone"))
 
     def replace_time_zone(
         self,
@@ -390,10 +395,10 @@ class Times:
             What a reading is that a change of the clock repeats, or skips. "raise": an error at that row.
         """
         for value in (ambiguous, non_existent):
-            if value not in ("raise", "earliest", "latest"):
+            if not is_one_of(value, ("raise", "earliest", "latest")):
                 raise SchemaError(f"dt.replace_time_zone: 'raise', 'earliest' or 'latest', got {value!r}")
         if time_zone is not None:
-            time_zone = _string(time_zone, "replace_time_zone", "dt")
+            time_zone = _zone(time_zone, "replace_time_zone")
         return self._made("replace_time_zone", option=(time_zone, ambiguous, non_existent))
 
     if not TYPE_CHECKING:
@@ -416,9 +421,15 @@ def _whole(given: Any, what: str, least: int | None, most: int | None = None) ->
 
 
 def _string(value: Any, what: str, of: str = "str") -> str:
-    if not isinstance(value, str):
-        raise SchemaError(f"{of}.{what}: a str is needed, got {value!r}")
-    return value
+    if not is_text(value):
+        raise SchemaError(f"{of}.{what}: a str is needed, got {shown(value)}")
+    return str(value)
+
+
+def _zone(value: Any, what: str) -> str:
+    if not _string(value, what, "dt"):
+        raise SchemaError(f"dt.{what}: time_zone must be a zone such as 'Europe/Berlin', got ''")
+    return str(value)
 
 
 def _text(value: Any, what: str) -> Any:

@@ -8,6 +8,7 @@ pyarrow 26.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,16 @@ def as_int(value: Any) -> Any:
     """
     is_one = isinstance(value, np.integer) and not isinstance(value, np.timedelta64)
     return int(value) if is_one else value
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number: True and a span of time are none, though both count as integers."""
+    return isinstance(value, Integral) and not isinstance(value, bool | np.timedelta64)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number of Python's or NumPy's, NaN too; `is_whole` says what is none."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
 
 
 def integers(values: npt.NDArray[Any]) -> pa.Array:

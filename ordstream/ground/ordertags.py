@@ -33,9 +33,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordstream.errors import SourceError
+from ordstream.errors import PlanError, SourceError
 from ordstream.ground.arrow_memory import POOL
-from ordstream.ground.numbers import integers, mask, truth
+from ordstream.ground.numbers import integers, is_whole, mask, truth
 
 Int64s = npt.NDArray[np.int64]
 
@@ -69,17 +69,23 @@ class OrderTag:
 
     Raises
     ------
-    ValueError
-        For a number below these.
+    PlanError
+        For a number below these, or what is no int.
     """
 
     serial: int
     index: int = -1
 
     def __post_init__(self) -> None:
-        if self.serial < 0 or self.index < -1:
-            raise ValueError(
-                f"an order tag has a serial from 0 and an index from -1, not {self.serial} and {self.index}"
+        serial, index = self.serial, self.index
+        if type(serial) is not int or type(index) is not int:  # NumPy's too are made Python's
+            if not is_whole(serial) or not is_whole(index):
+                raise PlanError(f"an order tag is made of two ints, got {serial!r:.80} and {index!r:.80}")
+            object.__setattr__(self, "serial", serial := int(serial))
+            object.__setattr__(self, "index", index := int(index))
+        if not 0 <= serial < 1 << 64 or not -1 <= index < (1 << 64) - 1:
+            raise PlanError(
+                f"an order tag has a serial from 0 and an index from -1 (64 bits), not {serial} and {index}"
             )
 
     def __bytes__(self) -> bytes:
@@ -91,11 +97,12 @@ class OrderTag:
 
         Raises
         ------
-        ValueError
+        PlanError
             If they are not those of a tag.
         """
-        if len(data) != 16:
-            raise ValueError(f"an order tag has 16 bytes, not {len(data)}")
+        given: Any = data
+        if not isinstance(given, bytes) or len(given) != 16:
+            raise PlanError(f"an order tag has 16 bytes, got {data!r:.80}")
         serial, following = struct.unpack(">QQ", data)
         return cls(serial, following - 1)
 

@@ -222,9 +222,10 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
         return pa.schema(given)  # such as Polars'
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
         return _schema_of_data(given, f"{where}: {wanted}")
-    pairs = (
-        list(given.items() if isinstance(given, Mapping) else given) if isinstance(given, Iterable) else None
-    )
+    try:
+        pairs = list(given.items() if isinstance(given, Mapping) else given)
+    except (TypeError, OSError):  # it can't be gone through, as an array of no dimension can't
+        pairs = None
     if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
     fields = []

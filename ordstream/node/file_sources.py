@@ -262,13 +262,16 @@ def _listed(paths: Paths) -> list[str]:
     given: Any = paths
     if not isinstance(given, str | os.PathLike):
         in_order = isinstance(given, Iterable) and not isinstance(given, bytes | Set | Mapping)
-        several: list[Any] = list(given) if in_order else [None]
+        try:
+            several: list[Any] = list(given) if in_order else [None]
+        except (TypeError, OSError):  # an array of no dimension, an open file
+            several = [None]
         if not all(isinstance(path, str | os.PathLike) for path in several):
             raise SourceError(
                 f"a path, a pattern or a list of paths is needed, in order, got {shown(given)}"
             )
-        return [os.fspath(path) for path in several]
-    path = os.fspath(given)
+        return [_named(os.fspath(path)) for path in several]
+    path = _named(os.fspath(given))
     if glob.has_magic(path) and not Path(path).exists():
         matches = glob.glob(path, recursive=True)  # noqa: PTH207
         found = sorted(match for match in matches if Path(match).is_file())
@@ -276,6 +279,12 @@ def _listed(paths: Paths) -> list[str]:
             raise SourceError(f"no file matches {path!r}")
         return found
     return [path]
+
+
+def _named(path: str) -> str:
+    if not path or "\0" in path:
+        raise SourceError(f"a path has a name, without zero bytes, got {path!r:.200}")
+    return path
 
 
 def _size(path: str) -> int:

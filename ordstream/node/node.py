@@ -41,7 +41,7 @@ from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
 from ordstream.node.run_failure import Unread, failure
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
-from ordstream.node.settings import Settings, make_settings
+from ordstream.node.settings import Settings, make_settings, whole
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.steps import Steps
@@ -251,7 +251,7 @@ class Stream(Unmoved, Reader):
         ValueError
             After the start, for a number of workers that changes, or one that the run does not have.
         """
-        self._core.keep_active(workers)
+        self._core.keep_active(whole("start_only: workers", workers, 1, 1024))
 
     def _start_threads(self) -> None:
         _open_streams.add(self)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.numbers import as_int
 from ordstream.ground.ordertags import OrderTag
 from ordstream.operators.arguments import MOST_BUCKETS
@@ -230,7 +231,7 @@ def _workers(value: Any) -> None:
 
 
 def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not is_one_of(value, choices):
         raise PlanError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.bound import BoundExpr, maximum, minimum
 from ordstream.expressions.expr import Alias, Column, Expr
 from ordstream.expressions.lowering import within_measure
-from ordstream.ground.numbers import BEYOND_INT64
+from ordstream.ground.numbers import BEYOND_INT64, is_number
 from ordstream.ground.types import (
     COUNTED_DIGITS,
     INT64_MAX,
@@ -36,6 +35,7 @@ from ordstream.operators.arguments import (
     columns_of,
     condition,
     given,
+    nonempty,
     positive_int,
     where_text,
 )
@@ -125,7 +125,7 @@ class Aggregation:
 
     def alias(self, name: str) -> Aggregation:
         """The same aggregation under an output name (for names that can't be keywords, such as "name")."""
-        return replace(self, name=name)
+        return replace(self, name=nonempty(name, f"od.{self.function}(...).alias"))
 
     def _no_operand(self, *_: Any) -> NoReturn:
         raise PlanError(
@@ -278,7 +278,7 @@ def _argument(given: Any, where: str) -> tuple[str, Expr | None]:
             f"od.{where.partition(':')[0]}(...).alias({given.name!r})"
         )
     if isinstance(given, Column) or not isinstance(given, Expr):
-        return column_name(given), None
+        return column_name(given, where), None
     try:
         within_measure(given, where)
         return repr(given), given
@@ -379,7 +379,7 @@ def quantile(column: str | Expr, q: float, *, where: Expr | None = None) -> Aggr
         From 0 to 1.
     """
     given: Any = q
-    if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= q <= 1:
+    if not is_number(given) or not 0 <= q <= 1:
         raise PlanError(f"quantile: q must be a number from 0 to 1, got {q!r}")
     return _of("quantile", column, where, parameter=float(q))
 

@@ -4,15 +4,16 @@ mistake.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError, SchemaError
+from ordstream.errors import OrdstreamError, PlanError, SchemaError, shown
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr
 from ordstream.expressions.lowering import lower
+from ordstream.ground.choices import is_one_of, is_text
 from ordstream.ground.numbers import as_int
 from ordstream.ground.packed_types import is_packed_list
 from ordstream.ground.types import INT64_MAX, column_index, is_list, key_type, unique_names
@@ -44,9 +45,29 @@ def column_names(columns: Any, where: str = "") -> tuple[str, ...]:
     """Names of columns given by their names or as expressions, one or several; `where`: of the operator."""
     if isinstance(columns, str | Expr):
         return (column_name(columns, where),)
-    if not isinstance(columns, Iterable):
-        raise SchemaError(f"{where and f'{where}: '}column names are needed, got {columns!r}")
-    return tuple(column_name(column, where) for column in columns)
+    several = elements(columns, f"{where and f'{where}: '}column names are needed")
+    return tuple(column_name(column, where) for column in several)
+
+
+def elements(given: Any, told: str, error: type[OrdstreamError] = SchemaError) -> tuple[Any, ...]:
+    """What is in a sequence or an iterator. A set has no order, a mapping says more than its keys, and the
+    elements of bytes are numbers: these are refused.
+
+    Parameters
+    ----------
+    given : Any
+        What was passed.
+    told : str
+        What is needed, for the error.
+    error : type
+        Of the error.
+    """
+    if not isinstance(given, str | bytes | bytearray | memoryview | Mapping | set | frozenset):
+        try:
+            return tuple(given)
+        except (TypeError, OSError):  # it can't be gone through, as an array of no dimension can't
+            pass
+    raise error(f"{told}, got {shown(given)}")
 
 
 def named_columns(columns: Columns | str | None, where: str) -> Mapping[str, str]:
@@ -119,7 +140,9 @@ def nonempty(name: Any, where: str) -> str:
     plain str, which the core takes.
     """
     if not isinstance(name, str) or not name:
-        raise PlanError(f"{where}: a name must be a non-empty str, got {name!r}")
+        raise PlanError(f"{where}: a name must be a non-empty str, got {shown(name)}")
+    if not is_text(name):
+        raise PlanError(f"{where}: a name must be text, {name!r} has half of a surrogate pair")
     return str.__str__(name)
 
 
@@ -150,6 +173,6 @@ def count_bound(value: Any, what: str) -> int:
 
 def emission(emit: Any, allowed: Sequence[str], where: str) -> None:
     """PlanError unless `emit` is one of the modes of the operator."""
-    if emit not in allowed:
+    if not is_one_of(emit, allowed):
         modes = " or ".join(map(repr, allowed))
         raise PlanError(f"{where}: emit must be {modes}, got {emit!r}")

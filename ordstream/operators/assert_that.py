@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, shown
 from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.expressions.expr import Expr
+from ordstream.ground.choices import is_text
 from ordstream.operators.arguments import condition
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
@@ -37,8 +38,8 @@ class AssertThat(Operator):
         if message is None:
             message = f"not true: {bound.text}"
         given: Any = message
-        if not isinstance(given, str) or not given:
-            raise PlanError(f"{site.name}: message must be a non-empty str, got {message!r}")
+        if not is_text(given) or not given:
+            raise PlanError(f"{site.name}: message must be a non-empty str, got {shown(message)}")
         return cls(**site.fields(site.schema), condition=bound, message=message)
 
     def kernel(self) -> Any:

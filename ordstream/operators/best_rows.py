@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.choices import flag
 from ordstream.ground.types import column_index, is_fixed_number, with_fewer_digits
 from ordstream.operators.arguments import emission, nonempty, positive_int
 from ordstream.operators.kept_rows import MOST_ROWS
@@ -52,8 +53,7 @@ class BestRows(Operator):
         where, schema = site.name, site.schema
         k = positive_int(k, f"{where}: k", MOST_ROWS)
         emission(emit, ("updates", "final"), where)
-        if not isinstance(descending, bool):
-            raise PlanError(f"{where}: descending must be True or False, got {descending!r}")
+        descending = flag(descending, f"{where}: descending")
         index = column_index(schema, by, where)
         type_ = schema.field(index).type
         if not is_fixed_number(type_):

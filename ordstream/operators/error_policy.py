@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from ordstream.errors import Cancelled, PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.numbers import as_int
 
 Then = Literal["fail", "skip", "dead_letter"]
@@ -52,7 +53,7 @@ def retry(n: int, *, then: Then = "fail") -> Retry:
     given = n = as_int(n)
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_RETRIES:
         raise PlanError(f"retry: n must be an int from 1 to {MOST_RETRIES}, got {n!r}")
-    if then not in get_args(Then):
+    if not is_one_of(then, get_args(Then)):
         raise PlanError(f"retry: then must be 'fail', 'skip' or 'dead_letter', got {then!r}")
     return Retry(n, then)
 
@@ -76,7 +77,7 @@ class Policy(NamedTuple):
 def policy(on_error: Any, where: str) -> Policy:
     """The error policy if it is one; PlanError otherwise."""
     then, retries = (on_error.then, on_error.n) if isinstance(on_error, Retry) else (on_error, 0)
-    if then not in get_args(Then):
+    if not is_one_of(then, get_args(Then)):
         raise PlanError(
             f"{where}: on_error must be 'fail', 'skip', 'dead_letter' or od.retry(n), got {on_error!r}"
         )

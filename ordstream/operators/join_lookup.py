@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.choices import is_one_of, is_text
 from ordstream.ground.packed_types import as_plain, carried, decoded, is_packed, plain
 from ordstream.ground.types import (
     column_index,
@@ -41,17 +42,17 @@ OFFSETS_END = 2**31 - 1
 def bound_lookup(site: Site, data: Any, on: On, how: Any, suffix: Any, validate: Any) -> Lookup:
     """The operator of a `join_lookup`; PlanError and SchemaError where its arguments do not fit."""
     where = site.name
-    if how not in get_args(How):
+    if not is_one_of(how, get_args(How)):
         raise PlanError(
             f"{where}: how must be 'inner', 'left', 'semi' or 'anti', got {how!r}"
             f"{_ELSEWHERE.get(str(how), '')}"
         )
-    if validate not in get_args(Validate):
+    if not is_one_of(validate, get_args(Validate)):
         raise PlanError(f"{where}: validate must be 'm:m' or 'm:1', got {validate!r}")
     checked_suffix(suffix, where)
     keyed = KeyedTable.of(site, data, on)
     made: Lookup
-    if how in get_args(HowKept):
+    if is_one_of(how, get_args(HowKept)):
         made = FilterLookup.bind(site, keyed, how)
     else:
         made = JoinLookup.bind(site, keyed, how, suffix)
@@ -233,8 +234,8 @@ class KeyedTable:
 def named_pairs(on: On, where: str) -> list[tuple[str, str]]:
     """(column of the tuples, column of the table) of each key column."""
     if isinstance(on, Mapping):
-        return [(column_name(left), column_name(right)) for left, right in on.items()]
-    return [(name, name) for name in column_names(on)]
+        return [(column_name(left, where), column_name(right, where)) for left, right in on.items()]
+    return [(name, name) for name in column_names(on, where)]
 
 
 def arrow_table(data: Any, where: str) -> pa.Table:
@@ -247,15 +248,18 @@ def arrow_table(data: Any, where: str) -> pa.Table:
     SchemaError
         Two columns have one name.
     """
+    needed = (
+        f"{where}: an Arrow table is needed (pyarrow, Polars, DuckDB and others have them; of a file: "
+        f"pyarrow.parquet.read_table(path)), got {type(data).__name__}"
+    )
+    if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
+        raise PlanError(needed)
+    if isinstance(data, pa.Array | pa.ChunkedArray) and not pat.is_struct(data.type):
+        raise PlanError(f"{needed}, one column without a name")
     if hasattr(data, "__arrow_c_stream__"):
         table = pa.RecordBatchReader.from_stream(data).read_all()
-    elif hasattr(data, "__arrow_c_array__"):
-        table = pa.Table.from_batches([pa.record_batch(data)])
     else:
-        raise PlanError(
-            f"{where}: an Arrow table is needed (pyarrow, Polars, DuckDB and others have them; of a file: "
-            f"pyarrow.parquet.read_table(path)), got {type(data).__name__}"
-        )
+        table = pa.Table.from_batches([pa.record_batch(data)])
     if table.num_rows > OFFSETS_END:
         raise PlanError(f"{where}: a table has at most {OFFSETS_END} rows, got {table.num_rows}")
     named_once(list(table.schema), f"{where}, the table")
@@ -335,8 +339,8 @@ def _refuse_types(array: pa.Array, left: pa.Field, name: str, where: str, why: s
 
 def checked_suffix(suffix: Any, where: str) -> None:
     """PlanError unless it can stand behind a column's name."""
-    if not isinstance(suffix, str) or not suffix:
-        raise PlanError(f"{where}: suffix must be a non-empty str, got {suffix!r}")
+    if not is_text(suffix) or not suffix:
+        raise PlanError(f"{where}: suffix must be a non-empty str, got {suffix!r:.200}")
 
 
 def shown_name(name: str, taken: Set[str], suffix: str, where: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import distance, nonempty, positive_int
@@ -349,7 +350,7 @@ def bind_deduplicate(
     PlanError, SchemaError
         Arguments that do not go together, or do not fit the schema.
     """
-    if keep not in ("first", "last"):
+    if not is_one_of(keep, ("first", "last")):
         raise PlanError(f"{site.name}: keep must be 'first' or 'last', got {keep!r}")
     if isinstance(within, str) and within in site.schema.names:
         raise PlanError(

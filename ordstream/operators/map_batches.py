@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import flag, is_one_of
 from ordstream.ground.types import fit_array, from_storage, storage_values
 from ordstream.operators.error_policy import batches_again
 from ordstream.operators.functions import FunctionReference, FunctionText, declared_output, python_only
@@ -45,12 +46,13 @@ class MapBatches(FunctionText):
     @classmethod
     def bind(cls, site: Site, fn: Any, schema: Any, format: Any, releases_gil: bool) -> Self:
         """Raises PlanError and SchemaError for a function, a schema or a format that can't be."""
-        if format not in ("numpy", "arrow"):
+        if not is_one_of(format, ("numpy", "arrow")):
             raise PlanError(f"{site.name}: format must be 'numpy' or 'arrow', got {format!r}")
         python_only(fn, site.name, "select", "fn(batch)")
         output = declared_output(schema, site.name)
+        releases_gil = flag(releases_gil, f"{site.name}: releases_gil")
         fn = batches_again(fn, site.retries)
-        return cls(**site.fields(output), fn=fn, format=format, releases_gil=bool(releases_gil))
+        return cls(**site.fields(output), fn=fn, format=format, releases_gil=releases_gil)
 
     @property
     def leaves_gil(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ordstream.errors import shown
+from ordstream.ground.choices import flag
 from ordstream.operators.arguments import positive_int
 from ordstream.operators.error_policy import gone_through_again, tried_again
 from ordstream.operators.functions import (
@@ -174,12 +175,14 @@ class CompiledReference(FunctionReference):
 
 def bind_map(site: Site, fn: Any, schema: Any, *, compiled: bool) -> Operator:
     """The operator of `Pipeline.map`."""
-    return CompiledMap.bind(site, fn, schema, 1) if compiled else MapRows.bind(site, fn, schema)
+    if flag(compiled, f"{site.name}: compiled"):
+        return CompiledMap.bind(site, fn, schema, 1)
+    return MapRows.bind(site, fn, schema)
 
 
 def bind_flat_map(site: Site, fn: Any, schema: Any, fan_out: int, *, compiled: bool) -> Operator:
     """The operator of `Pipeline.flat_map` with a function."""
-    if compiled:
+    if flag(compiled, f"{site.name}: compiled"):
         return CompiledFlatMap.bind(site, fn, schema, fan_out)
     fan_out = positive_int(fan_out, f"{site.name}: fan_out", MOST_FAN_OUT)
     return FlatMapRows.bind(site, fn, schema)

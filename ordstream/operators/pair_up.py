@@ -11,7 +11,7 @@ import pyarrow as pa
 from ordstream.errors import SchemaError
 from ordstream.ground.packed_types import kept_list
 from ordstream.ground.types import column_index, is_counted, is_fixed_number
-from ordstream.operators.arguments import nonempty
+from ordstream.operators.arguments import column_names, nonempty
 from ordstream.operators.operator import Operator, Site, named_once
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, normal, sort_key
@@ -41,9 +41,7 @@ class PairUp(Operator):
         type_ = schema.field(index).type
         if not is_fixed_number(type_) or is_counted(type_):  # its state is a list of them
             raise SchemaError(f"{where}: {column!r} must be a number, date or time, it is {type_}")
-        carried = tuple(
-            column_index(schema, c, where) for c in ([carry] if isinstance(carry, str) else carry)
-        )
+        carried = tuple(column_index(schema, name, where) for name in column_names(carry, f"{where}: carry"))
         fields = [schema.field(i) for i in carried]
         fields += [pa.field(nonempty(left, where), type_), pa.field(nonempty(right, where), type_)]
         return cls(**site.fields(named_once(fields, where)), column=index, carry=carried)

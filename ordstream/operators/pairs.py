@@ -92,7 +92,8 @@ def pairs(
         Only the pairs with this element.
     """
     left, right = nonempty(left, "pairs: left"), nonempty(right, "pairs: right")
-    return Pairs(column_name(column), left, right, column_names(carry), anchor)
+    column, carry = column_name(column, "pairs"), column_names(carry, "pairs: carry")
+    return Pairs(column, left, right, carry, anchor)
 
 
 def explode(column: str, name: str | None = None, carry: Sequence[str] = ()) -> Explode:
@@ -108,8 +109,9 @@ def explode(column: str, name: str | None = None, carry: Sequence[str] = ()) -> 
     carry : sequence of str
         Input columns to repeat in front of each element.
     """
-    name = column_name(column) if name is None else nonempty(name, "explode")
-    return Explode(column_name(column), name, column_names(carry))
+    column = column_name(column, "explode")
+    name = column if name is None else nonempty(name, "explode")
+    return Explode(column, name, column_names(carry, "explode: carry"))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -5,7 +5,7 @@ not depend on it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError
 from ordstream.ground.types import is_fixed_number, is_temporal, key_type, to_storage
+from ordstream.operators.arguments import elements
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,7 @@ def ranges(bounds: Sequence[Any]) -> Ranges:
     """Partition scheme for `key_by`: ascending `bounds`; a key equal to a bound lies above it. Nulls are
     lowest.
     """
-    if not isinstance(bounds, Iterable):
-        raise PlanError(f"ranges: the bounds must be a sequence, such as [10, 20], got {bounds!r:.80}")
-    return Ranges(tuple(bounds))
+    return Ranges(elements(bounds, "ranges: the bounds must be a sequence, such as [10, 20]", PlanError))
 
 
 def equal_ranges(low: Any, high: Any) -> EqualRanges:

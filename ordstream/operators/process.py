@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError, shown
+from ordstream.ground.choices import flag
 from ordstream.ground.declared_state import state_class, state_schema, stored_fields, zero_of
 from ordstream.ground.duration import time_span
 from ordstream.ground.types import (
@@ -237,6 +238,7 @@ def bind_process(
         Functions, state or schema that can't be.
     """
     where = site.name
+    compiled = flag(compiled, f"{where}: compiled")
     given = {"fn": fn, "on_flush": on_flush, "on_time": on_time, "on_timer": on_timer, "init": init}
     for what, function in given.items():
         native = what == "fn" and is_native(function)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import pyarrow as pa
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.duration import Duration, shown_span, time_span
 from ordstream.ground.ordercheck import comes_late
 from ordstream.ground.types import INT64_MIN, column_index
@@ -55,14 +56,14 @@ class Reorder(Operator):
         """Raises PlanError and SchemaError where the arguments do not fit the schema."""
         where, schema = site.name, site.schema
         index = column_index(schema, time, where)
+        if not is_one_of(late, get_args(Late)):
+            raise PlanError(
+                f"{where}: late must be 'raise', 'drop', 'adjust' or 'side_output', got {late!r}"
+            )
         measured = shown_span if late == "adjust" else time_span
         span = measured(slack, schema.field(index), f"{where}: slack")
         if span < 0:
             raise PlanError(f"{where}: slack must be at least 0, got {slack!r}")
-        if late not in get_args(Late):
-            raise PlanError(
-                f"{where}: late must be 'raise', 'drop', 'adjust' or 'side_output', got {late!r}"
-            )
         if site.rejects:
             raise PlanError(f"{where}: what it can't take are late rows: late='side_output', not on_error")
         fields = site.fields(schema)

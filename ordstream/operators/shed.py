@@ -23,7 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.choices import flag, is_one_of
 from ordstream.ground.duration import UNITS, nanoseconds
+from ordstream.ground.numbers import is_number
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import column_names
 from ordstream.operators.operator import Operator, Site
@@ -185,7 +187,7 @@ class Shed(Operator):
                 f"{where}: {before[-1].name} sheds in front of it already; one shed operator protects one "
                 "operator"
             )
-        columns = column_names(cost_key)
+        columns = column_names(cost_key, f"{where}: cost_key")
         if not columns:
             raise PlanError(f"{where}: cost_key names the column that a tuple's cost depends on, or several")
         key = [column_index(schema, column, where) for column in columns]
@@ -196,7 +198,7 @@ class Shed(Operator):
                     f"{where}: {schema.names[index]!r} is {type_}; a cost key is a number, string, bytes, "
                     "date or time"
                 )
-        if goal not in ("average", "maximum"):
+        if not is_one_of(goal, ("average", "maximum")):
             raise PlanError(f"{where}: goal must be 'average' or 'maximum', got {goal!r}")
         if (
             isinstance(most_dropped, bool)
@@ -211,13 +213,12 @@ class Shed(Operator):
         ):
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
                 raise PlanError(f"{where}: {option} must be a whole number from {least}, got {value!r}")
-        if not isinstance(tolerance, int | float) or not tolerance >= 0:
+        if not is_number(tolerance) or not tolerance >= 0:
             raise PlanError(f"{where}: tolerance must be at least 0, got {tolerance!r}")
         for option, share in (("epsilon", epsilon), ("delta", delta)):
-            if isinstance(share, bool) or not isinstance(share, int | float):
+            if not is_number(share):
                 raise PlanError(f"{where}: {option} must be a number, got {share!r}")
-        if not isinstance(side_output, bool):
-            raise PlanError(f"{where}: side_output must be True or False, got {side_output!r}")
+        side_output = flag(side_output, f"{where}: side_output")
         count_min_size(epsilon, delta)
         if isinstance(model, bytes | bytearray | memoryview):
             model = ExecutionTimes.from_bytes(bytes(model))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.duration import Duration, time_span
 from ordstream.ground.types import INT64_MAX, column_index
 from ordstream.operators.arguments import nonempty, positive_int
@@ -237,7 +238,7 @@ class IntervalJoin(TimeJoin):
     def bind(cls, site: Site, sides: Sides, within: Any, how: Any, max_state_bytes: Any = None) -> Self:
         """Raises PlanError and SchemaError where the arguments do not fit the schema."""
         where = site.name
-        if how not in get_args(How):
+        if not is_one_of(how, get_args(How)):
             other = _OTHER_HOW.get(str(how), "")
             raise PlanError(f"{where}: how must be 'inner', 'left', 'right' or 'full', got {how!r}{other}")
         fields = cls.fields(site, sides, max_state_bytes)

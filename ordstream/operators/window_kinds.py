@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.duration import Duration, shown_span, time_span
 from ordstream.operators.arguments import positive_int
 from ordstream.operators.calendar import INTERVALS, Calendar
@@ -222,7 +223,7 @@ def rolling(period: Duration, *, closed: Closed = "right") -> WindowKind:
         Which ends belong to the window of a row at t: "right" (t - period, t], "left" [t - period, t),
         "both", "neither". Rows with the same time behind the row are not seen.
     """
-    if closed not in CLOSED:
+    if not is_one_of(closed, CLOSED):
         raise PlanError(f"rolling: closed must be one of {', '.join(map(repr, CLOSED))}, got {closed!r}")
     return WindowKind("rolling", period, closed)
 

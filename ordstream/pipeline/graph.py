@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.expr import col, lit
+from ordstream.ground.choices import is_one_of
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.operator import Site
 from ordstream.operators.union import Union
@@ -47,7 +48,7 @@ def union(
         They do not go on from one source; none is given.
     """
     plans = _plans(pipelines, "union")
-    if how not in HOW:
+    if not is_one_of(how, HOW):
         raise PlanError(f"union: how is one of {', '.join(map(repr, HOW))}, got {how!r:.100}")
     if how == "diagonal":
         pipelines = tuple(_with_all_columns(pipelines))

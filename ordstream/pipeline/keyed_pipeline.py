@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ordstream.errors import NoSuchMethod, PlanError
 from ordstream.expressions.expr import Expr
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.duration import Duration
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.arguments import MOST_BUCKETS, Columns, flat, key_columns, positive_int
@@ -55,7 +56,7 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
         self._buckets = None if buckets is None else positive_int(buckets, f"{where}: buckets", MOST_BUCKETS)
         if isinstance(partition, Ranges | EqualRanges):
             self._partition = partition.bind(self._schema, self._key, where)
-        elif partition == "hash":
+        elif is_one_of(partition, ("hash",)):
             self._partition = "hash"
         else:
             raise PlanError(
@@ -189,6 +190,8 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
         descending: bool = True,
         emit: Literal["updates", "final"] = "final",
         rank: str | None = None,
+        window: None = None,
+        key: None = None,
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
@@ -211,8 +214,17 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
             "updates": also an output for each tuple that is among the `k` best of its key when it comes.
         rank : str, optional
             Name of the output column; default: "rank" with emit="updates", none with "final".
+        window, key : None
+            They are for `Pipeline.top_k`: here the key is that of `key_by`, and lists end with the stream.
         """
         site = self._site("top_k", name, on_error)
+        others: tuple[Any, ...] = (window, key)
+        if any(one is not None for one in others):
+            raise PlanError(
+                f"{site.name}: behind key_by top_k takes no window and no key: it lists the best tuples of "
+                "each key at the end of the stream. To rank keys in windows leave key_by out, "
+                ".top_k(k, by, key=..., window=...)"
+            )
         return self._then(BestRows.bind(site, k, by, descending=descending, emit=emit, rank=rank))
 
     def top_values(

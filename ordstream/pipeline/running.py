@@ -14,7 +14,7 @@ from ordstream.errors import SchemaError
 from ordstream.expressions.expr import Column, Expr, col
 from ordstream.ground.types import column_index, is_fixed_number, is_temporal, is_wide
 from ordstream.operators.aggregation import Aggregation, count, max, mean, min, sum
-from ordstream.operators.arguments import column_name
+from ordstream.operators.arguments import column_name, nonempty
 from ordstream.operators.error_policy import OnError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class RunningOperators:
         difference: Expr = here - there
         if pat.is_timestamp(field.type) or pat.is_duration(field.type):
             difference = difference.cast(pa.duration(field.type.unit))
-        output = f"{field.name}_diff" if output is None else output
+        output = f"{field.name}_diff" if output is None else nonempty(output, f"{site.name}: output")
         lagged = self.lag({before: field.name}, n=n, name=f"{site.name}: lag", on_error=on_error)
         kept = [*self._schema.names, difference.alias(output)]
         made: Pipeline = lagged.select(*kept, name=site.name, on_error=on_error)
@@ -175,6 +175,6 @@ class RunningOperators:
         elif aggregation is not count:
             column = column_name(column, where)
         made: Aggregation = aggregation() if column is None else aggregation(column)
-        named = f"{column}_{method}" if output is None else output
+        named = f"{column}_{method}" if output is None else nonempty(output, f"{where}: output")
         result: Pipeline = self.scan(made.alias(named), name=where, on_error=on_error)
         return result

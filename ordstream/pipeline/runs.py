@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import check_known, whole
@@ -246,7 +247,11 @@ def processes_of(options: dict[str, Any], plan: Plan, level: int | None = 3) -> 
             if options.pop(name, None) is not None:
                 raise PlanError(f"{name} is for a run over several processes: give processes= too")
         return 1
-    several = allowed_cpus() if processes == "auto" else whole("processes", processes, 1, 1024, ' or "auto"')
+    several = (
+        allowed_cpus()
+        if is_one_of(processes, ("auto",))
+        else whole("processes", processes, 1, 1024, ' or "auto"')
+    )
     why = whole_graph(plan) if plan.is_graph and several > 1 else ""
     if several == 1:
         from ordstream.fragments.grouping import check_of_one

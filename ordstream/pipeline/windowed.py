@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.duration import Duration
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.error_policy import OnError
@@ -71,7 +72,7 @@ class Windowed:
             `closed` tells them apart. Windows per row have a row per tuple, and no `emit`.
         """
         if self._kind.slides:
-            if emit not in (None, "updates"):
+            if emit is not None and not is_one_of(emit, ("updates",)):
                 raise PlanError(f"{self._kind.kind} has a window per row: it takes no emit, got {emit!r}")
             site = self._site("rolling", name, on_error)
             return self._aggregated(site, self._rolling, named, aggregations)

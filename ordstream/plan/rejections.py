@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.operators.branch import Branch
 from ordstream.operators.operator import Site
 from ordstream.plan.plan import Edge, Plan
@@ -34,7 +35,7 @@ def side_output(plan: Plan, name: str | None, where: str) -> Plan:
         There is no such operator, or it has no second output.
     """
     rejecting = [operator for operator in plan.operators if operator.rejects]
-    found = [operator for operator in rejecting if name in (None, operator.name)]
+    found = [operator for operator in rejecting if name is None or is_one_of(name, (operator.name,))]
     if len(found) != 1 or found[0].second is None:
         names = ", ".join(repr(operator.name) for operator in rejecting)
         raise PlanError(

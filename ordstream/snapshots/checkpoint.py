@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-import operator
 import os
 import re
 import secrets
@@ -14,10 +13,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ordstream._core.state.key_groups import GROUPS, KEY_HASH_VERSION
 from ordstream.errors import CheckpointError, PlanError, shown, told
-from ordstream.ground.numbers import as_int
+from ordstream.ground.choices import flag
+from ordstream.ground.numbers import as_int, is_whole
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.snapshots.manifest import FORMAT, Manifest, Parent
 from ordstream.snapshots.snapshot import Snapshot
@@ -164,10 +165,17 @@ class Checkpoint:
 
         Raises
         ------
+        PlanError
+            An argument is of another kind.
         CheckpointError
             It can't be written (the snapshot before stands, and nothing of this one is seen; a later call
             begins anew), or another run writes to this folder.
         """
+        given: Any = snapshot
+        if not isinstance(given, Snapshot):
+            what = "write takes a snapshot, such as stream.request_snapshot().result()"
+            raise PlanError(f"{what}, got {shown(given)}")
+        low = flag(low, "write: low")
         with self._lock:
             number = self._last + 1
             attempt = f"{os.getpid():x}-{secrets.token_hex(8)}"
@@ -202,6 +210,7 @@ class Checkpoint:
 
     def latest(self, *, verify: bool = False) -> Snapshot | None:
         """The newest snapshot; None: there is none yet. `verify`: see `read`."""
+        verify = flag(verify, "latest: verify")
         newest = self._listed()
         return self.read(newest[-1], verify=verify) if newest else None
 
@@ -217,17 +226,17 @@ class Checkpoint:
         Raises
         ------
         PlanError
-            `number` is no whole number.
+            `number` is no whole number, or `verify` not True or False.
         CheckpointError
             There is none of this number, it is of another format version, or it is damaged: the text names
             the file and the key group, and the snapshot before it.
         """
-        try:
-            number = operator.index(number)
-        except TypeError as error:
+        if not is_whole(number):
             raise PlanError(
                 f"read takes the number of a snapshot, an int, got {shown(number)}; snapshots() lists them"
-            ) from error
+            )
+        number = int(number)
+        verify = flag(verify, "read: verify")
         with self._lock:
             snapshot = self._read(number, verify)
             self._last = max(self._last, self._newest())
@@ -242,6 +251,7 @@ class Checkpoint:
         verify : bool
             Read and check all rows of state; else manifests, and the indexes of the state files.
         """
+        verify = flag(verify, "snapshots: verify")
         return [self._info(number, verify) for number in self._listed()]
 
     def _info(self, number: int, verify: bool) -> SnapshotInfo:

@@ -23,6 +23,8 @@ from ordstream.balance.posg import POSG
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
+from ordstream.operators.arguments import column_names
 from ordstream.spark.executor import Tell
 
 LEARN = ("sample", "all", "previous")
@@ -87,20 +89,23 @@ class Balancer:
         learn: Literal["sample", "all", "previous"] = "sample",
         half_life: tuple[float, float] | None = None,
     ) -> None:
-        made = {"dkg": DKG, "posg": POSG}[grouping]() if grouping in ("dkg", "posg") else grouping
+        made: Any = grouping
+        if isinstance(made, str) and made in ("dkg", "posg"):
+            made = {"dkg": DKG, "posg": POSG}[made]()
         if not isinstance(made, DKG | POSG):
             raise PlanError(
                 f"a Balancer learns for 'dkg', 'posg', od.DKG(...) or od.POSG(...), not {grouping!r}"
             )
-        if learn not in LEARN:
+        if not is_one_of(learn, LEARN):
             raise PlanError(f"learn is one of {', '.join(LEARN)}, not {learn!r}")
         if isinstance(made, DKG) and (key is not None or operator is not None):
             raise PlanError("key and operator are for POSG; DKG balances the keys of keyed operators")
         self.grouping: DKG | POSG = made
-        self.key = (key,) if isinstance(key, str) else None if key is None else tuple(key)
+        self.key = None if key is None else column_names(key, "Balancer: key")
         self.operator = operator
         self.learn = learn
-        if half_life is not None and len(half_life) != 2:
+        spans: Any = half_life
+        if spans is not None and not (isinstance(spans, tuple | list) and len(spans) == 2):
             raise PlanError(f"half_life is (rows, jobs), not {half_life!r}")
         self._half_life = None if half_life is None else HalfLife(*half_life)
         self._keys: dict[str, KeyMemory] = {}  # DKG: by keyed operator

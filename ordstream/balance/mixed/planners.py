@@ -24,6 +24,7 @@ from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.statistics import Destinations, Floats, Statistics, overload, summed_by
 from ordstream.balance.parameters import check_numbers
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 
 #: Of `Mixed.protocol`.
 PROTOCOLS = ("hold", "pause")
@@ -72,7 +73,7 @@ class Mixed:
     payback: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
+        if not is_one_of(self.protocol, PROTOCOLS):
             raise PlanError(
                 f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {self.protocol!r:.80}"
             )
