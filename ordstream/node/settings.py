@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -27,6 +28,8 @@ EMITS = ("updates", "final")
 ENDS = ("finish", "suspend")
 #: Options that say where state comes from and goes to.
 OF_STATE = ("checkpoint", "every", "restore", "emitted_through", "end", "snapshots")
+#: Largest number of an option: an int beyond has no float.
+MOST_NUMBER = sys.float_info.max
 #: Options that fragments give, no user.
 OF_FRAGMENTS = ("absent", "given_marks", "steps")
 
@@ -174,9 +177,9 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     _whole("seed", settings.seed, 0, (1 << 63) - 1)
     for name in ("slice_us", "window_us", "capacity", "chunk_us"):
         value = getattr(settings, name)
-        if not _is_number(value) or not 0 < value < float("inf"):
+        if not _is_number(value) or not 0 < value <= MOST_NUMBER:
             raise PlanError(f"{name} must be a positive number, got {value!r}")
-    if not _is_number(settings.partial_after) or not 0 <= settings.partial_after < float("inf"):
+    if not _is_number(settings.partial_after) or not 0 <= settings.partial_after <= MOST_NUMBER:
         raise PlanError(f"partial_after must be seconds from 0, got {settings.partial_after!r}")
     for name in ("tags", "debug", "partial", "steps", "given_marks", "snapshots"):
         if not isinstance(getattr(settings, name), bool):
@@ -204,7 +207,10 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     if settings.shed_log is not None and not isinstance(settings.shed_log, pa.Table):
         log_of(settings.shed_log, "")  # says what it is
     if settings.arrivals is not None:
-        given = np.asarray(settings.arrivals)
+        try:
+            given = np.asarray(settings.arrivals)
+        except (TypeError, ValueError):  # lists of several lengths
+            given = np.array("")
         if given.ndim != 1 or given.dtype.kind not in "iu" or (np.diff(given.astype(np.int64)) < 0).any():
             raise PlanError(
                 "arrivals must be ascending whole numbers (ns), one per tuple; got "

@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.ordertags import MOST_RANGES, SERIAL_BITS
 from ordstream.spark.columns import Carried
 from ordstream.spark.executor import ROW_MASK, SERIAL
@@ -34,7 +35,7 @@ FIRST = "__ordstream_first"  # position on arrival, then the first serial of the
 
 def check_order(order: str) -> None:
     """Raise PlanError for what is no order of a result."""
-    if order not in ORDERS:
+    if not is_one_of(order, ORDERS):
         raise PlanError(f"order is one of {', '.join(map(repr, ORDERS))}, got {order!r}")
 
 

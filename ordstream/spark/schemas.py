@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     UserDefinedType,
 )
 
-from ordstream.errors import SchemaError
+from ordstream.errors import SchemaError, shown
 from ordstream.ground.packed_types import is_any_list
 from ordstream.ground.spark_types import arrow_field, not_carried, parts
 from ordstream.ground.types import is_binary, is_string, is_temporal
@@ -50,8 +50,12 @@ def spark_schema(schema: pa.Schema) -> StructType:
     Raises
     ------
     SchemaError
-        If a column has a type that Spark has not.
+        If it is no schema of pyarrow, or a column has a type that Spark has not.
     """
+    given: Any = schema
+    if not isinstance(given, pa.Schema):
+        what = "spark_schema takes a pyarrow.Schema, such as pipeline.schema"
+        raise SchemaError(f"{what}, got {shown(given)}")
     fields = []
     for column in schema:
         kind = _rebuilt(column.type, _in_spark, column)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ordstream.errors import CheckpointError, PlanError, SchemaError
+from ordstream.ground.choices import flag
 from ordstream.ground.nested_cast import align, nullable_columns
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.spark.schemas import spark_schema
@@ -59,6 +60,7 @@ def read_output(
         Two columns differ in case only, and the session does not tell them apart; late rows of several runs
         have a column in types that do not go together.
     """
+    late, tags = flag(late, "read_output: late"), flag(tags, "read_output: tags")
     if late and tags:
         raise PlanError("late rows have no tags: they never got serials; leave tags= out")
     session, log = _session(spark), EpochLog(checkpoint)

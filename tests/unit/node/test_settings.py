@@ -64,7 +64,7 @@ def test_whole_numbers(name, low, high):
 def test_positive_numbers(name):
     for value in (0.5, 7):
         assert getattr(make_settings({name: value}), name) == value
-    for value in (0, -1, float("nan"), float("inf"), "1"):
+    for value in (0, -1, float("nan"), float("inf"), 10**400, "1"):
         with pytest.raises(od.PlanError, match=f"{name} must be a positive number, got "):
             make_settings({name: value})
 
@@ -162,3 +162,9 @@ def test_batches_that_are_not_full_come_no_sooner_than_asked_for():
             make_settings({"partial_after": wrong})
     with pytest.raises(od.PlanError, match="partial is an option of stream"):
         pipeline.run(table, partial=True)
+
+
+@pytest.mark.parametrize("arrivals", [[[1], [1, 2]], ["a"], 5])
+def test_arrivals_are_numbers(arrivals):
+    with pytest.raises(od.PlanError, match="arrivals must be ascending whole numbers"):
+        make_settings({"arrivals": arrivals})

@@ -1,0 +1,29 @@
+"""Arguments that are looked at before Spark is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ordstream as od
+
+P = od.Pipeline({"k": int, "ts": int}).key_by("k").count("n")
+
+
+@pytest.mark.parametrize("order", [np.array([1, 2]), pd.NA, od.col("k"), 5])
+def test_an_order_is_one_of_three(order):
+    with pytest.raises(od.PlanError, match="order is one of 'total', 'by_key', 'none', got"):
+        od.spark.apply(P, None, order_by="ts", order=order)
+
+
+@pytest.mark.parametrize("late", ["no", 1, pd.NA, od.col("k")])
+def test_late_rows_are_asked_for_by_a_flag(late, tmp_path):
+    with pytest.raises(od.PlanError, match="read_output: late must be True or False, got"):
+        od.spark.read_output(tmp_path, late=late)
+
+
+@pytest.mark.parametrize("schema", [None, 5, "k", {"k": int}, P])
+def test_a_schema_is_pyarrows(schema):
+    with pytest.raises(od.SchemaError, match=r"spark_schema takes a pyarrow\.Schema, such as"):
+        od.spark.spark_schema(schema)
