@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceError, told
@@ -200,15 +201,26 @@ class Unread:
 
 
 def shown_row(batch: pa.RecordBatch) -> dict[str, Any]:
-    """A one-row batch as Python values. What Python has no object for is shown as it is stored: a date after
-    year 9999 or a time of an unknown zone as the text of a number, text that is not UTF-8 as bytes.
+    """A one-row batch as Python values. What Python has no object for is shown as it is stored, also inside
+    a list, a struct or a map: a date after year 9999 or a time of an unknown zone as the text of a number,
+    text that is not UTF-8 as bytes.
     """
-    row: dict[str, Any] = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            row[name] = column[0].as_py()
-        except Exception:  # of many kinds: a time zone that is not known is a KeyError
-            stored = pa.binary() if is_string(column.type) else storage_type(column.type)
-            (value,) = column.cast(stored).to_pylist()
-            row[name] = value if isinstance(value, bytes) else str(value)
-    return row
+    return {name: _shown(column[0]) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
+
+
+def _shown(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except Exception:  # of many kinds: a time zone that is not known is a KeyError
+        type_ = value.type
+    if isinstance(type_, pa.BaseExtensionType):
+        return _shown(value.value)
+    if pat.is_struct(type_):
+        return {field.name: _shown(value[place]) for place, field in enumerate(type_)}
+    if pat.is_map(type_):
+        return [tuple(_shown(part) for part in pair.values()) for pair in value.values]
+    if pat.is_nested(type_):
+        return [_shown(item) for item in value.values]
+    if is_string(type_):
+        return value.cast(pa.binary()).as_py()
+    return str(value.cast(storage_type(type_)).as_py())

@@ -78,3 +78,37 @@ def test_a_failing_row_is_told_with_the_nulls_of_its_lists(item):
         od.Pipeline(rows.schema).map(lambda row: (1 // row.n,), schema={"n": int}).run(rows, workers=1)
     assert caught.value.serial == 2
     assert caught.value.row["items"] == rows["items"][1].as_py()
+
+
+FAR = pa.array([10**18, None, 10**18], pa.int64()).cast(pa.timestamp("s"))  # year 31 billion
+NO_TEXT = pa.array([b"\xff", None, b"a"]).view(pa.string())
+NO_ZONE = pa.array([0, None, 1], pa.timestamp("us", "Nowhere/Land"))
+SHOWN_FAR = ["1000000000000000000", None, "1000000000000000000"]
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        (FAR[:1], SHOWN_FAR[0]),
+        (pa.ListArray.from_arrays([0, 3], FAR), SHOWN_FAR),
+        (pa.LargeListArray.from_arrays([0, 3], FAR), SHOWN_FAR),
+        (pa.FixedSizeListArray.from_arrays(FAR, 3), SHOWN_FAR),
+        (pa.ListArray.from_arrays([0, 3], NO_TEXT), [b"\xff", None, "a"]),
+        (
+            pa.StructArray.from_arrays([FAR[:1], NO_TEXT[:1]], ["at", "no"]),
+            {"at": SHOWN_FAR[0], "no": b"\xff"},
+        ),
+        (pa.MapArray.from_arrays([0, 1], ["a"], NO_ZONE[:1]), [("a", "0")]),
+        (
+            pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 2], FAR[1:])], ["deep"]),
+            {"deep": SHOWN_FAR[1:]},
+        ),
+    ],
+    ids=lambda one: str(one.type) if isinstance(one, pa.Array) else "",
+)
+def test_what_python_has_no_object_for_is_shown_as_it_is_stored(column, shown):
+    rows = pa.table({"n": [0], "c": column})
+    pipeline = od.Pipeline(rows.schema).assert_that(od.col("n") > 0).lag({"before": "c"})
+    with pytest.raises(od.OperatorError) as caught:
+        pipeline.run(rows, workers=0)
+    assert (caught.value.serial, caught.value.row) == (1, {"n": 0, "c": shown})
