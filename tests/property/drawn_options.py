@@ -24,6 +24,19 @@ def can_be_time(type_: pa.DataType) -> bool:
     )
 
 
+#: Types of the column that a source without a time mostly gets.
+TIMES = (pa.int64(), pa.int32(), pa.timestamp("us"), pa.timestamp("ms", "Europe/Rome"), pa.date32())
+
+
+@st.composite
+def with_time(draw: Any, drawn: st.SearchStrategy[pa.Schema]) -> pa.Schema:
+    """A schema that mostly has a column which can be a time: without one no window is drawn."""
+    schema = draw(drawn)
+    if named(schema, can_be_time) or not draw(st.integers(0, 4)):
+        return schema
+    return schema.append(pa.field("ts", draw(st.sampled_from(TIMES)), draw(st.booleans())))
+
+
 @st.composite
 def options(
     draw: Any, schema: pa.Schema | None = None, clocks: frozenset[str] = frozenset()

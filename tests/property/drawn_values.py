@@ -7,6 +7,7 @@ Columns are cheap to draw and shrink well: each has a short pool of values and o
 from __future__ import annotations
 
 import decimal
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -160,11 +161,14 @@ class Column:
     pool: list[Any]
     choice: bytes
     ascends: bool = False
+    steps: int = 0  # it ascends by fewer than so many from row to row, wherever the pool lies
 
     def values(self, repeat: int) -> list[Any]:
         values = [self.pool[byte % len(self.pool)] for byte in self.choice] * repeat
         if self.ascends:
             ascending = iter(sorted(value for value in values if value is not None))
+            if self.steps:
+                ascending = itertools.accumulate(byte % self.steps for byte in self.choice * repeat)
             values = [None if value is None else next(ascending) for value in values]
         return values
 
@@ -176,7 +180,17 @@ def columns(draw: Any, field: pa.Field, rows: int, ascends: bool = False) -> Col
     pool = draw(st.lists(value, min_size=1, max_size=20 if ascends else 5))
     if field.nullable and draw(st.integers(0, 5 if ascends else 1)) == 0:
         pool = draw(st.sampled_from([[*pool, None], [*pool, None], [None]]))
-    return Column(pool, draw(st.binary(min_size=rows, max_size=rows)), ascends)
+    # a pool has few values, and so few windows
+    goes_on = ascends and can_go_on(field.type)
+    steps = draw(st.sampled_from([0, 0, 2, 4, 9])) if goes_on else 0
+    return Column(pool, draw(st.binary(min_size=rows, max_size=rows)), ascends, steps)
+
+
+def can_go_on(type_: pa.DataType) -> bool:
+    """Whether a time of the type may be 100,000."""
+    if pat.is_integer(type_):
+        return type_.bit_width > 16 and not pat.is_uint64(type_)
+    return pat.is_timestamp(type_) or pat.is_date32(type_)
 
 
 @st.composite

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from property import functions
 from property.drawn_expressions import Expressions, named, plain_number
 from property.drawn_joins import Joins, table_for
-from property.drawn_options import can_be_time, options
+from property.drawn_options import can_be_time, options, with_time
 from property.drawn_rows import RAISES, RowOperators
 from property.drawn_values import batches, comparable, schemas, tables, type_text
 from property.drawn_windows import Windows, agreed, can_be_listed, few_gaps, gathered_calls
@@ -511,7 +511,7 @@ VOCABULARY = (*BUILTIN, *BUILTIN, *PYTHON, *PYTHON)
 @st.composite
 def clocks(draw: Any, schema: pa.Schema) -> frozenset[str]:
     """Columns of a source that are to ascend: mostly one, where there is one that can be a time."""
-    able = named(schema, lambda t: pat.is_integer(t) or is_temporal(t))
+    able = named(schema, can_be_time) or named(schema, lambda t: pat.is_integer(t) or is_temporal(t))
     most = draw(st.sampled_from([1, 1, 1, 1, 1, 2, 0]))
     return (
         frozenset(draw(st.lists(st.sampled_from(able), min_size=min(most, 1), max_size=most, unique=True)))
@@ -579,7 +579,7 @@ class Case:
 @st.composite
 def cases(draw: Any, vocabulary: tuple[str, ...] = VOCABULARY, most: int = 5) -> Case:
     """Everything that one comparison with `run_serial` needs."""
-    schema = draw(schemas())
+    schema = draw(with_time(schemas(most=5)))
     ascending = draw(clocks(schema))
     chain = draw(pipelines(schema, most, vocabulary, ascending))
     table = draw(tables(schema, clocks=ascending))
