@@ -41,8 +41,10 @@ def exact(value: Any) -> Any:
     """A value that equals another one only where the outputs are the same: NaN is NaN, -0.0 is not 0.0."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else (value, math.copysign(1.0, value))
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [exact(item) for item in value]
+    if isinstance(value, dict):
+        return {name: exact(item) for name, item in value.items()}
     return (type(value).__name__, value)
 
 

@@ -51,6 +51,7 @@ TYPES: tuple[pa.DataType, ...] = (
     pa.struct({"deep": pa.list_(pa.struct({"at": pa.timestamp("us"), "no": pa.int8()})), "b": pa.bool_()}),
     *(pa.map_(pa.string(), pa.list_(pa.int16())), pa.list_(pa.list_(pa.bool_())), pa.list_(pa.int8(), 2)),
     *(pa.float16(), pa.list_(pa.decimal128(5, 1)), pa.decimal256(50, 2)),
+    *(pa.struct({"f": pa.float64(), "g": pa.float32()}), pa.map_(pa.int8(), pa.float64())),
 )
 STRINGS = (
     "",
