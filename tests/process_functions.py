@@ -52,6 +52,10 @@ def refuses(row):
     return tuple(row)
 
 
+def never_at_3000(row):
+    return bool(1 / (row.x - 3_000))
+
+
 def totals(row, state, emit):
     if row.n == 12_345:
         raise ValueError("not this one")

@@ -332,6 +332,13 @@ class Driver:
             return self.blocks.error
         return None if first is None else _failure(first, self.blocks.rows)
 
+    def let_go(self) -> None:
+        """Of what is no figure, behind the end: the source's rows, and errors. The traceback of one that is
+        raised has the frames of the reader, and those have the data.
+        """
+        self.blocks.let_go()
+        self._outcomes = [replace(outcome, error=None, cause=None) for outcome in self._outcomes]
+
     def shed(self) -> ShedOutcome:
         """What the shed operators of the nodes that have ended left behind."""
         ended = sorted(self._outcomes, key=lambda one: (one.fragment, one.node))

@@ -206,6 +206,10 @@ class Marking:
         ]
         return [(number, -1, [], (marker.served, marker.latest), 0), *found]
 
+    def let_go(self) -> None:
+        """Of the source, behind the end."""
+        self.data = self._positions = None
+
     def _position(self, serial: int) -> Any:
         if self._positions is None:
             return None

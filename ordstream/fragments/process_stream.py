@@ -404,7 +404,11 @@ class ProcessStream(Reader):
             self._pool.close()
         elif self._pool is not None:
             self._pool.leave()
-        self._closed, self._data = True, None
+        if self._driver is not None:
+            self._driver.let_go()
+        if self._marking is not None:
+            self._marking.let_go()
+        self._closed, self._data, self._fatal = True, None, None
 
     @property
     def report(self) -> Report:

@@ -198,7 +198,10 @@ class SourceBlocks:
                 self._rows_got += item.num_rows
             self._room.set()
             if isinstance(item, BaseException):
-                raise item
+                try:
+                    raise item
+                finally:
+                    del item  # else its traceback's frame has it: a circle, with the frames of the source
             if item is None:
                 self.over = True
                 return None
@@ -227,6 +230,7 @@ class SourceBlocks:
             if len(self._came) == 1:  # else the other thread comes for those in front, and finds this one
                 self._wake()
             if not isinstance(item, pa.RecordBatch):
+                item = None  # as in `_asked`
                 return
 
     def _has_room(self) -> bool:
@@ -243,6 +247,11 @@ class SourceBlocks:
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             join(thread, BLOCKED_SOURCE_S)
         self._batches = iter(())
+
+    def let_go(self) -> None:
+        """Of rows that were not given out, and of the error; behind `stop`."""
+        self._rest = self.error = None
+        self._came.clear()
 
 
 def _source_error(error: Exception, rows: int) -> BaseException:

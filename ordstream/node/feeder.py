@@ -84,7 +84,7 @@ class Feeder:
         # What the core still has pinned, with the serial of its first row.
         self._pinned: deque[tuple[int, pa.RecordBatch | SourceMark]] = deque()
         self._gathered = Gathered(batch_bytes_of(schema), most)
-        self._passing = Passing(self.lock, self._pass_on)
+        self._passing = Passing(self.lock)
 
     def start_thread(self) -> None:
         """Feed from a thread of its own (a source that may block)."""
@@ -104,10 +104,13 @@ class Feeder:
             join(self._thread, BLOCKED_SOURCE_S)
 
     def let_go(self) -> None:
-        """Of the source, behind the end of the run: a generator that nobody else has ends now, with what its
-        `finally` and `with` do, and not when the stream is forgotten.
+        """Of the source and its batches, behind the end of the run: a generator that nobody else has ends
+        now, with what its `finally` and `with` do, and the data are freed, however long the stream is kept.
         """
         self._batches = iter(())
+        with self.lock:
+            self._pinned.clear()
+            self._gathered.take()
 
     def wants_batch(self, ahead: int = FEED_AHEAD) -> bool:
         """Whether the core should get another batch now: little waits in it (fewer than `ahead` batches and
@@ -135,7 +138,7 @@ class Feeder:
             if self.closed or self.core.source_ended:
                 return False
             if isinstance(batch, pa.RecordBatch) and self._gathers() and self._gathered.add(batch):
-                self._passing.begin()
+                self._passing.begin(self._pass_on)
                 return False
             self._push_gathered()
             if self.core.source_ended:

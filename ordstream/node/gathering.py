@@ -120,7 +120,10 @@ def gathered(
             continue
         yield from held.take()
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                failure = None  # else its traceback's frame has it: a circle, with the data
         if batch is None:
             return
         if not held.add(batch):
@@ -137,24 +140,32 @@ class Passing:
     ----------
     lock : threading.RLock
         Held around what is gathered.
-    pass_on : callable
-        Passes on what may go; returns whether anything is left. Called under the lock.
     """
 
-    def __init__(self, lock: threading.RLock, pass_on: Callable[[], bool]) -> None:
-        self._lock, self._pass_on = lock, pass_on
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
         self._thread: threading.Thread | None = None
         self._wanted = threading.Event()
         self._over = threading.Event()
         self._at_it = False  # under the lock
 
-    def begin(self) -> None:
-        """Something is gathered."""
+    def begin(self, pass_on: Callable[[], bool]) -> None:
+        """Something is gathered.
+
+        Parameters
+        ----------
+        pass_on : callable
+            Passes on what may go; returns whether anything is left. Called under the lock. The thread alone
+            keeps it: it refers to whoever has this object, and such a circle would wait for Python's
+            collector, with all that the run holds.
+        """
         if self._at_it:
             return  # it looks again, after this
         self._at_it = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ordstream-passing", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, args=(pass_on,), name="ordstream-passing", daemon=True
+            )
             start(self._thread)
         self._wanted.set()
 
@@ -167,11 +178,11 @@ class Passing:
         if self._thread is not None and self._thread is not threading.current_thread():
             join(self._thread, STOP_S)
 
-    def _run(self) -> None:
+    def _run(self, pass_on: Callable[[], bool]) -> None:
         while not self._over.is_set():
             self._wanted.wait()
             self._wanted.clear()
             left = True
             while left and not self._over.wait(LOOK_S):
                 with self._lock:
-                    left = self._at_it = self._pass_on()
+                    left = self._at_it = pass_on()

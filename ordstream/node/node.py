@@ -539,6 +539,7 @@ class Stream(Unmoved, Reader):
         self._report = self._make_report((statistics, samples), self._seconds, through, leaked, shedding)
         _open_streams.discard(self)
         self._feeder.let_go()
+        self._positions = None
         if self._settings.debug and leaked:
             raise RuntimeError(f"{leaked} chunks were not given back to the pool")
 

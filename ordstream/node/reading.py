@@ -36,13 +36,18 @@ class Reading:
         with self._came:
             self._came.wait_for(lambda: self.ready)
             found = self._there[0]
-            if found is not None and not isinstance(found, BaseException):
+            if isinstance(found, BaseException):
+                self._there[0] = None
+            elif found is not None:
                 del self._there[:]
                 self._came.notify_all()
         if found is None:
             raise StopIteration
         if isinstance(found, BaseException):
-            raise found
+            try:
+                raise found
+            finally:
+                del found  # else its traceback's frame has it: a circle, with the frames of the source
         return found
 
     @property

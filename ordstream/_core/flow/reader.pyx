@@ -67,9 +67,10 @@ cdef class Reader:
                 if batch is None or self._exhausted:  # the end, or close() was called from inside meanwhile
                     self.close()
                 if batch is None:
-                    if self._failure is not None:
-                        raise self._failure
-                    raise StopIteration
+                    # The stream does not keep what it raises: its traceback has the reader's frames, which
+                    # have the stream, and such a circle would keep the data until Python's collector comes.
+                    failure, self._failure = self._failure, None
+                    raise StopIteration if failure is None else failure
         except BaseException:
             self._delivered = before  # a batch that was read does not reach the caller
             close_surely(self)
