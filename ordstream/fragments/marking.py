@@ -183,8 +183,12 @@ class Marking:
         same = emitted_through.serial == marker.serial
         marker.through = emitted_through if same else OrderTag(marker.serial), emitted_through
 
-    def publish(self) -> None:
-        """Make the snapshots that are complete; the reader has what is in front of those that were `met`."""
+    def publish(self, given: int = 0) -> None:
+        """Make the snapshots that are complete; the reader has what is in front of those that were `met`.
+        `given`: tuples of the source that were given out; what is asked for later stands behind them.
+        """
+        if not self._under_way and self._positions is not None and self._positions.many:
+            self._positions.forget(given)
         while self._under_way:
             marker = self._under_way[0]
             if marker.missing or marker.through is None:

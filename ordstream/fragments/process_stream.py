@@ -232,7 +232,7 @@ class ProcessStream(Reader):
                 self._ask()
             progressed = driver.step()
             if marking is not None:
-                marking.publish()
+                marking.publish(driver.blocks.rows)
                 marking.snapshots.tick(marking)
                 if driver.at_mark and self._held:  # the reader gets what stands in front of it first
                     return self._all_held()

@@ -279,7 +279,7 @@ class Stream(Unmoved, Reader):
         until = time.monotonic() + self._patience if self._patience else 0.0
         while True:
             if self._snapshots is not None:  # also for a reader for whom something is always there
-                self._snapshots.tick(core_run)
+                self._snapshots.tick(core_run, self._positions)
             item = core_run.take()
             if item is None and core_run.ended:
                 item = core_run.take()

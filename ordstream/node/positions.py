@@ -24,6 +24,8 @@ from ordstream.errors import OrdstreamError, PlanError, SourceError, told
 from ordstream.node import source
 from ordstream.node.file_sources import HandsOn
 
+#: So many places of a source are kept before it is asked which of them are needed.
+MANY = 64
 ADVICE = (
     "give a pyarrow Table, a RecordBatch or a list of them, od.ParquetSource(paths), od.IpcSource(paths), "
     "or an iterable of record batches with position() -> JSON value (the place behind the last batch that "
@@ -224,6 +226,11 @@ class Positions(HandsOn):
                 "give numbers, strings, lists and dicts with string keys"
             )
         return {"source": place, "rows": rows}
+
+    @property
+    def many(self) -> bool:
+        """Whether there are so many places that it is worth while to ask which of them are needed."""
+        return len(self._firsts) > MANY
 
     def forget(self, serial: int) -> None:
         """No place before this tuple's is asked for any more."""

@@ -23,6 +23,7 @@ from ordstream.ground.duration import nanoseconds
 from ordstream.ground.numbers import as_int
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import INT64_MAX
+from ordstream.node.positions import Positions
 from ordstream.node.report import SnapshotFigures
 from ordstream.node.settings import Settings
 from ordstream.node.worker_threads import start
@@ -294,8 +295,19 @@ class Snapshotting:
                 self._asked[future] = core.request_snapshot()
         return future
 
-    def tick(self, core: Any) -> None:
-        """Ask for the next snapshot when it is time.
+    def _forget_places(self, core: Any, positions: Positions) -> None:
+        """Of the source, in front of all snapshots that are still to come, where none is on its way: of a
+        stream that is seldom asked for one there is no place for every batch since.
+        """
+        emitted = int(core.progress()[2])  # before the question: who asks later gets a marker behind it
+        with self._lock:
+            if self._asked or self._in_work or self.rows:
+                return
+        positions.forget(emitted)
+
+    def tick(self, core: Any, positions: Positions | None = None) -> None:
+        """Ask for the next snapshot when it is time; the reader's thread. `positions`: of the source, if it
+        can go back.
 
         Raises
         ------
@@ -303,6 +315,8 @@ class Snapshotting:
             One could not be written.
         """
         self.raise_error()
+        if positions is not None and positions.many:
+            self._forget_places(core, positions)
         if self.seconds is None:
             return
         now = time.monotonic()

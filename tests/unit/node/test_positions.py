@@ -412,3 +412,34 @@ def test_a_source_in_memory_is_read_again_from_its_start():
     data.seek(5)
     assert values(data) == []
     assert data.position() == 5
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("keep", [True, False])
+def test_places_are_forgotten_though_nobody_asks_for_a_snapshot(tmp_path, workers, keep):
+    """A stream with a checkpoint that is written only when asked had a place for each batch since; what is
+    asked for at last has its place all the same."""
+    batch = pa.record_batch({"x": [1] * 600})  # enough that it goes on alone
+    most = [0]
+
+    class Long:
+        def __init__(self):
+            self.given = 0
+
+        def __iter__(self):
+            while self.given < 3_000:
+                self.given += 1
+                yield batch
+                most[0] = max(most[0], len(stream._positions._firsts))
+
+        def position(self):
+            return self.given
+
+        def seek(self, place):
+            self.given = place
+
+    pipeline = od.Pipeline(batch.schema).filter((od.col("x") > 0) if keep else (od.col("x") > 5))
+    stream = pipeline.stream(Long(), checkpoint=tmp_path, workers=workers, end="suspend", max_bytes=1 << 16)
+    assert sum(found.num_rows for found in stream) == (1_800_000 if keep else 0)
+    assert stream.snapshot.position == {"source": 3_000, "rows": 0}
+    assert most[0] < 1_000
