@@ -304,14 +304,14 @@ class EpochLog:
         with contextlib.suppress(OSError, CheckpointError):
             kept = [self.read(number) for number in range(max(0, newest - KEPT + 1), newest + 1)]
             named = {one for manifest in kept for one in manifest.names()}
-            if outputs:
-                named |= {one for manifest in self.all() for one in manifest.names()}
+            ever = {one for manifest in self.all() for one in manifest.names()} if outputs else named
             for path, number in _numbered(self._commits, _UNDER_WAY):
                 if number <= newest:
                     self._files.remove(path)
             for folder in FOLDERS if outputs else (STATE, WAITING):
+                using = named if folder in (STATE, WAITING) else ever
                 for path, number in _numbered(self.folder / folder, _FILE):
-                    if number <= newest and (folder, path.name) not in named:
+                    if number <= newest and (folder, path.name) not in using:
                         self._files.remove(path)
 
     def remove(self, number: int) -> None:

@@ -67,6 +67,16 @@ def test_an_epoch_is_committed_once_and_comes_back_as_it_was(tmp_path):
     assert [path.name for path in (tmp_path / "c" / "commits").iterdir()] == ["000000000000.json"]
 
 
+def test_states_of_two_epochs_stay_where_each_start_makes_one_epoch(tmp_path):
+    """A start's first look finds output that was left, too: states of all epochs stayed for it."""
+    log = begun(tmp_path / "c")
+    for number in range(5):
+        log.publish(manifest(log, number))
+        log.collect(number, outputs=True)
+    assert names(log, "state") == [3, 4]
+    assert names(log, "output") == [0, 1, 2, 3, 4]
+
+
 def test_states_of_two_epochs_stay_and_all_outputs(tmp_path):
     log = filled(tmp_path / "c", 5)
     (log.folder / "state" / "000000000004-0-0-lost.arrows").touch()
