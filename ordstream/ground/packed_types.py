@@ -306,7 +306,16 @@ def packed_to_python(value: Any, type_: pa.DataType) -> Any:
     """The Python value of a storage value that is not None."""
     if isinstance(type_, pa.BaseExtensionType):
         return packed_from_storage([value], type_)[0].as_py()
-    return value
+    return unshared(value)
+
+
+def unshared(value: Any) -> Any:
+    """The value with lists and dicts of its own: whoever is given it may change them."""
+    if isinstance(value, list):
+        return [unshared(item) for item in value]
+    if isinstance(value, dict):
+        return {name: unshared(item) for name, item in value.items()}
+    return tuple(map(unshared, value)) if type(value) is tuple else value  # a map's pair
 
 
 def _stored(array: pa.Array) -> pa.Array:

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import pyarrow as pa
 
 from ordstream.errors import Cancelled, PlanError
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.numbers import as_int
+from ordstream.ground.packed_types import is_packed, unshared
+from ordstream.ground.types import is_list
 
 Then = Literal["fail", "skip", "dead_letter"]
 
@@ -35,8 +38,9 @@ def retry(n: int, *, then: Then = "fail") -> Retry:
 
     At once, on the same worker, so the order stays. For functions whose failures pass, such as calls to a
     service. Outputs and state of a failed try are gone: each try of a `process` function sees the state as
-    it was before the tuple. A batch is tried as a whole, then in halves of halves, each up to `n` times
-    again. Steps of `on_flush`, `on_time` and `on_timer` are not tried again.
+    it was before the tuple, and each try of any function the tuple as it was. A batch is tried as a whole,
+    then in halves of halves, each up to `n` times again. Steps of `on_flush`, `on_time` and `on_timer` are
+    not tried again.
 
     Parameters
     ----------
@@ -124,19 +128,35 @@ class Retried:
         raise AssertionError("a try returns or raises")
 
 
-def tried_again(fn: Any, retries: int) -> Any:
-    """A function of a row that is tried again; the function itself without retries."""
-    return Retried(fn, retries) if retries else fn
+def tried_again(fn: Any, retries: int, schema: pa.Schema) -> Any:
+    """A function of a row of this schema that is tried again; the function itself without retries."""
+    return Retried(fn, retries, copied=_row_copier(schema)) if retries else fn
 
 
-def gone_through_again(fn: Any, retries: int) -> Any:
+def gone_through_again(fn: Any, retries: int, schema: pa.Schema) -> Any:
     """`tried_again` for a function that may be a generator: its outputs are collected within each try."""
-    return Retried(fn, retries, made=_collected) if retries else fn
+    return Retried(fn, retries, copied=_row_copier(schema), made=_collected) if retries else fn
 
 
 def batches_again(fn: Any, retries: int) -> Any:
     """`tried_again` for a function of a batch: each try gets arrays of its own."""
     return Retried(fn, retries, copied=_copied_arrays) if retries else fn
+
+
+def _row_copier(schema: pa.Schema) -> Callable[[Any], Any] | None:
+    """Makes the row of a try, where rows have values that a function can change."""
+    return _copied_row if any(is_list(type_) or is_packed(type_) for type_ in schema.types) else None
+
+
+def _copied_row(row: Any) -> Any:
+    """A row of the same class (`ordstream.ground.rows`), with lists and dicts of its own."""
+    if isinstance(row, tuple):
+        made: Any = type(row)
+        return made(map(unshared, row))
+    copy = type(row)()
+    for name in type(row).__slots__:
+        setattr(copy, name, unshared(getattr(row, name)))
+    return copy
 
 
 def _collected(results: Any) -> Any:

@@ -91,7 +91,7 @@ class FilterFunction(FunctionText):
     def bind(cls, site: Site, predicate: Any) -> Self:
         """Raises PlanError where the predicate is not callable, or compiled."""
         python_only(predicate, site.name, "")
-        return cls(**site.fields(site.schema), fn=tried_again(predicate, site.retries))
+        return cls(**site.fields(site.schema), fn=tried_again(predicate, site.retries, site.schema))
 
     def timing_rows(self, clock: RowClock) -> Self:
         return self.changed(fn=clock.timing(self.fn))

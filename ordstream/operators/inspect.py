@@ -43,7 +43,7 @@ class Inspect(FilterFunction):
     def bind(cls, site: Site, predicate: Any) -> Self:
         """Raises PlanError where the function is not callable, or compiled."""
         python_only(predicate, site.name, "")
-        return cls(**site.fields(site.schema), fn=Shown(tried_again(predicate, site.retries)))
+        return cls(**site.fields(site.schema), fn=Shown(tried_again(predicate, site.retries, site.schema)))
 
     def describe(self) -> str:
         fn = getattr(self.fn, "fn", self.fn)

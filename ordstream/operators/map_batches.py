@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -100,9 +101,9 @@ class MapBatchesReference(FunctionReference):
                         f"column {field.name!r} is null, and NumPy has no nulls; use format='arrow'"
                     )
             names = operator.input.names
-            columns = self.fn(
-                {n: a.to_numpy(zero_copy_only=False) for n, a in zip(names, arrays, strict=True)}
-            )
+            # as in the core, arrays of the function's own: it may write into them
+            given = [np.array(array.to_numpy(zero_copy_only=False)) for array in arrays]
+            columns = self.fn(dict(zip(names, given, strict=True)))
             if not isinstance(columns, dict):
                 raise TypeError(f"expected a dict of arrays, got {type(columns).__name__}")
         if set(columns) != set(operator.output.names):

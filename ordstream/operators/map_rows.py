@@ -42,7 +42,8 @@ class MapRows(FunctionText):
         """Raises PlanError and SchemaError for a function or a schema that can't be."""
         check_function(fn, site.name, "select or with_columns", compiled=False)
         again = gone_through_again if cls.fans_out else tried_again
-        return cls(**site.fields(declared_output(schema, site.name)), fn=again(fn, site.retries))
+        fn = again(fn, site.retries, site.schema)
+        return cls(**site.fields(declared_output(schema, site.name)), fn=fn)
 
     def timing_rows(self, clock: RowClock) -> Self | None:
         # a generator works when it is asked, not when it is made

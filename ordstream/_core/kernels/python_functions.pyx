@@ -518,7 +518,8 @@ cdef class ProcessKernel(KernelOwner):
             if (left == 0 or not isinstance(error, Exception) or isinstance(error, Cancelled)
                     or is_cancelled(self.kernel.stop)):
                 return self.gives_up(c, slot, error, f)
-        return self.one_row(w, b, c, slot, record, row, out, emit, f, left - 1)
+        # a row of its own: the failed try may have changed lists and dicts of this one
+        return self.one_row(w, b, c, slot, record, None, out, emit, f, left - 1)
 
     cdef bint gives_up(self, const Chunk* c, int32_t slot, object error, Failure* f) except -1:
         """The row failed: fill f; note the row, where it is rejected. Returns False."""
