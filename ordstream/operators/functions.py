@@ -7,7 +7,6 @@ dates and times are ints of their unit.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -180,12 +179,28 @@ class FunctionReference(SerialOperator):
             to_storage(v, f.type, f.name, counts=counts) for v, f in zip(result, fields, strict=True)
         )
 
-    def emitter(self, rows: list[Row]) -> Callable[..., None]:
+    def emitter(self, rows: list[Row]) -> Emitter:
         """The `emit` of one call: appends what it is given to `rows`."""
+        return Emitter(self, rows)
 
-        def emit(*values: Any) -> None:
-            if self.compiled and len(rows) == self.operator.fan_out:
-                raise ValueError(f"more than {len(rows)} outputs for one tuple; declare a larger fan_out")
-            rows.append(self.fitted(values))
 
-        return emit
+class Emitter:
+    """`emit(*values)` within a `with`; behind it an error, as in the core."""
+
+    __slots__ = ("is_over", "reference", "rows")
+
+    def __init__(self, reference: FunctionReference, rows: list[Row]) -> None:
+        self.reference, self.rows, self.is_over = reference, rows, False
+
+    def __call__(self, *values: Any) -> None:
+        if self.is_over:
+            raise RuntimeError("emit was called after the function that it was given to had returned")
+        if self.reference.compiled and len(self.rows) == self.reference.operator.fan_out:
+            raise ValueError(f"more than {len(self.rows)} outputs for one tuple; declare a larger fan_out")
+        self.rows.append(self.reference.fitted(values))
+
+    def __enter__(self) -> Emitter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over = True

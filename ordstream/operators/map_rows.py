@@ -168,7 +168,8 @@ class CompiledReference(FunctionReference):
 
     def process(self, row: Row) -> list[Row]:
         rows: list[Row] = []
-        self.fn(self.python_row(row), self.emitter(rows))
+        with self.emitter(rows) as emit:
+            self.fn(self.python_row(row), emit)
         if self.operator.exact and len(rows) != 1:
             raise ValueError("a compiled map must emit exactly once per tuple; use flat_map")
         return rows

@@ -334,7 +334,8 @@ class ProcessReference(Keyed, FunctionReference):
 
         def run(state: Any) -> Any:
             before = self.due(state)
-            result = self.fn(self.python_row(row), state, self.emitter(rows))
+            with self.emitter(rows) as emit:
+                result = self.fn(self.python_row(row), state, emit)
             if self.due(state) not in (0, before):
                 now = row[self.operator.clock_column]
                 if now is None:
@@ -366,7 +367,8 @@ class ProcessReference(Keyed, FunctionReference):
 
         def run(state: Any) -> Any:
             at = to_python(due, field.type)
-            result = self.operator.on_timer(self.user_key(key), state, at, self.emitter(rows))
+            with self.emitter(rows) as emit:
+                result = self.operator.on_timer(self.user_key(key), state, at, emit)
             if self.due(state):
                 self.not_behind(self.due(state), mark, "the mark, ")
             return result
@@ -393,7 +395,8 @@ class ProcessReference(Keyed, FunctionReference):
     def step(self, key: SortKey, function: Callable[..., Any]) -> Step:
         def run() -> list[Row]:
             rows: list[Row] = []
-            self.call(key, lambda state: function(self.user_key(key), state, self.emitter(rows)))
+            with self.emitter(rows) as emit:
+                self.call(key, lambda state: function(self.user_key(key), state, emit))
             return rows
 
         return run

@@ -1,5 +1,5 @@
 """Python kernels. See python_functions.pxd."""
-from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT, PyObject
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.atomics cimport add_relaxed, load_relaxed
@@ -440,11 +440,7 @@ cdef class ProcessKernel(KernelOwner):
         cdef RowCursor values
         cdef Emitter emit = None
         try:
-            emit = Emitter.__new__(Emitter)
-            emit.writer = self.writer
-            emit.layout = self.kernel.output
-            emit.worker = w
-            emit.out = out
+            emit = self.states.emitter(&self.kernel, w, out)
             emit.left = -1
             if chunk_reserve(w, out, self.kernel.output, n) < 0:
                 raise MemoryError
@@ -459,6 +455,10 @@ cdef class ProcessKernel(KernelOwner):
                     break
                 row = None                               # the cursor uses it again
                 i += 1
+                if Py_REFCNT(emit) > 1:                  # the function keeps it: it is for that call only
+                    emit.out = NULL
+                    emit = self.states.emitter(&self.kernel, w, out)
+                    emit.left = -1
             return i
         # not the user's: memory, or an interrupt between rows
         except BaseException as error:

@@ -63,7 +63,7 @@ cdef class Callbacks:
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1
     cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record,
                       Chunk* punctuation, Chunk* out,
-                      Emitter emit, object callback, Failure* f, int64_t at) except -1
+                      object callback, Failure* f, int64_t at) except -1
     cdef int punctuate(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* single,
                        Chunk* punctuation, Chunk* out,
                        Failure* f) noexcept

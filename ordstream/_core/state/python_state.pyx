@@ -267,7 +267,7 @@ cdef class Callbacks:
     """Runs on_flush or on_time for every key of a bucket, in ascending key order."""
 
     cdef Emitter emitter(self, Kernel* k, Worker* w, Chunk* out):
-        """The `emit` of one punctuation. Whoever asked for it sets `out` to NULL when that is over."""
+        """An `emit` for one call. Whoever asked for it sets `out` to NULL when that is over."""
         cdef Emitter emit = Emitter.__new__(Emitter)
         emit.writer = self.writer
         emit.layout = k.output
@@ -301,11 +301,9 @@ cdef class Callbacks:
         cdef int32_t i
         cdef int64_t n = 1
         cdef char* record
-        cdef Emitter emit
         callback = self.on_flush if punctuation.kind == END_OF_STREAM else self.on_time
         if callback is None:
             return 0
-        emit = self.emitter(k, w, out)
         if keyed != NULL:
             n = keyed.count
             with nogil:                                       # seconds, where there are millions of keys
@@ -320,24 +318,24 @@ cdef class Callbacks:
                 if stop_asked(w):
                     return 0
                 record = single if keyed == NULL else keyed_record(keyed, order[i])
-                if not self.one_key(k, w, bucket, keyed, record, punctuation, out, emit, callback, f, 0):
+                if not self.one_key(k, w, bucket, keyed, record, punctuation, out, callback, f, 0):
                     return -1
             return 0
         except BaseException as error:
             return callback_failed(f, error)
         finally:
-            emit.out = NULL
             free(order)
 
     cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record,
                       Chunk* punctuation, Chunk* out,
-                      Emitter emit, object callback, Failure* f, int64_t at) except -1:
+                      object callback, Failure* f, int64_t at) except -1:
         """Call back for one key; `at`: of a timer that fires, else 0. False: it failed, and the policy is
         "fail"."""
         cdef int32_t start = out.n
         cdef int32_t i
         cdef char* copied = NULL
         cdef char* user = record
+        cdef Emitter emit
         cdef bint skips = k.on_error == ON_ERROR_SKIP and not self.steps_fail
         if keyed != NULL:
             user = record + keyed.keys.size
@@ -351,7 +349,7 @@ cdef class Callbacks:
             copied = chunk_alloc(w, out, keyed.keys.size)
             if copied == NULL or key_copy(keyed.keys, record, w, out, copied) < 0:
                 raise MemoryError
-        emit.origin = 0
+        emit = self.emitter(k, w, out)
         emit.left = self.fan_out
         try:
             key = () if keyed == NULL else self.keys.key(keyed.keys, record)
@@ -379,6 +377,8 @@ cdef class Callbacks:
                 out.flush_key[start] = copied
                 out.flush_time[start] = at
             return False
+        finally:
+            emit.out = NULL
         if copied != NULL:
             for i in range(start, out.n):
                 out.flush_key[i] = copied

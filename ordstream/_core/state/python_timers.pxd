@@ -15,7 +15,7 @@ from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.ground.key_spec cimport KeySpec
 from ordstream._core.state.python_rows cimport PythonBucket
-from ordstream._core.state.python_state cimport Callbacks, Emitter, State
+from ordstream._core.state.python_state cimport Callbacks, State
 
 cdef class Timers:
     cdef object on_timer
@@ -34,7 +34,7 @@ cdef class Timers:
     cdef int fire(self, Callbacks states, Kernel* k, Worker* w, PythonBucket* b, Chunk* punctuation,
                   Chunk* out, Failure* f) noexcept
     cdef bint run(self, Callbacks states, list due, int64_t mark, Kernel* k, Worker* w, PythonBucket* b,
-                  Chunk* punctuation, Chunk* out, Emitter emit, Failure* f) except -1
+                  Chunk* punctuation, Chunk* out, Failure* f) except -1
 
 cdef class Firing:
     # A timer that fires; ordered by (time, key).

@@ -8,7 +8,7 @@ from ordstream._core.state.keyed_state cimport keyed_record, keyed_state
 from ordstream._core.state.marks cimport own_mark
 from ordstream._core.state.python_rows cimport PythonBucket
 from ordstream._core.state.python_state cimport (
-    Callbacks, Emitter, State, callback_failed, field_of, put_field,
+    Callbacks, State, callback_failed, field_of, put_field,
 )
 from ordstream._core.state.row_values cimport row_null, value_at
 
@@ -125,23 +125,18 @@ cdef class Timers:
         "fail". Cost: a comparison; per timer that fires a call, and log of how many there are.
         """
         cdef int64_t mark = punctuation.time
-        cdef Emitter emit = None
         if not own_mark(self.period, &mark):
             return 0
         try:
             due = self.firing(k, b, mark)
             if not due:
                 return 0
-            emit = states.emitter(k, w, out)
-            return 0 if self.run(states, due, mark, k, w, b, punctuation, out, emit, f) else -1
+            return 0 if self.run(states, due, mark, k, w, b, punctuation, out, f) else -1
         except BaseException as error:
             return callback_failed(f, error)
-        finally:
-            if emit is not None:
-                emit.out = NULL
 
     cdef bint run(self, Callbacks states, list due, int64_t mark, Kernel* k, Worker* w, PythonBucket* b,
-                  Chunk* punctuation, Chunk* out, Emitter emit, Failure* f) except -1:
+                  Chunk* punctuation, Chunk* out, Failure* f) except -1:
         """Call on_timer for each. False: it failed, and the policy is "fail"."""
         cdef Firing one
         cdef int64_t again
@@ -158,7 +153,7 @@ cdef class Timers:
                 return True
             put_field(one.state, self.field, self.zero)
             if not states.one_key(k, w, b, &b.keyed if k.kind == PS else NULL, one.record, punctuation, out,
-                                  emit, callback, f, one.at):
+                                  callback, f, one.at):
                 return False
             again = self.due(one.state)
             if again:
