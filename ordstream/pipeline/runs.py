@@ -87,7 +87,8 @@ class Runs:
         as "2s": a live source that is silent for so long holds the others back no more. The result's
         `merge_log` says what was chosen; `merge_log=result.merge_log.table` chooses it again, and
         `merge_log=False` keeps no log. Columns that no operator changes may share memory with `data`, as
-        slices of Arrow's do.
+        slices of Arrow's do, and nothing is copied to begin with: a source that fills one buffer for batch
+        after batch must give copies, or the run reads what comes later.
         """
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
@@ -151,7 +152,8 @@ class Runs:
         With `outputs`, as for `run` (`merge_by` and `idle` too): one iterator of (name, batch). An
         output that has nothing to say, or whose batches nobody looks at, holds no other one back. The log of
         several sources grows with the stream: `merge_log=False` keeps none, `merge_log.take()` gives and
-        forgets what there is.
+        forgets what there is. Memory of `data` is used as it is, as by `run`: a source must not write into
+        the buffers of a batch that it has given.
         """
         _check_alone("stream", _others)
         given: dict[str, Any] = {**options}
