@@ -262,9 +262,14 @@ _started: weakref.WeakSet[Processes] = weakref.WeakSet()
 
 
 def _abandon_after_fork() -> None:
-    """A child has the sockets no more: nodes hear of this process's end though the child lives on."""
+    """A child has the sockets no more: nodes hear of this process's end though the child lives on. Nor are
+    the processes its own: Python's exit would end them.
+    """
+    # multiprocessing's own forks begin with none
+    children: set[BaseProcess] = getattr(processes, "_children", set())
     for one in list(_started):
         one.mesh.abandon()
+        children.difference_update(one._processes)
 
 
 if hasattr(os, "register_at_fork"):

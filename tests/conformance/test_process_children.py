@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -113,3 +114,23 @@ def test_a_node_that_is_killed_is_seen_beside_a_child_of_its_function(child):
     with pytest.raises(od.NodeLost, match="signal SIGKILL"):
         spread(forks_and_dies)
     assert runs(child.read_text())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_of_the_caller_that_exits_leaves_the_nodes_alone():
+    """Python's exit there ended the caller's node processes: NodeLost, by SIGTERM."""
+    pipeline = build()
+    with pipeline.stream(SMALL, processes=2) as stream:
+        found = next(stream).to_pylist()
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                multiprocessing.util._exit_function()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        for batch in stream:
+            found += batch.to_pylist()
+    assert found == run_serial(pipeline, SMALL).table.to_pylist()
