@@ -7,7 +7,9 @@ in 0.1 us. What NumPy can't do or would do otherwise is left to Arrow.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -176,6 +178,37 @@ def _in_zone(spans: np.ndarray, zone: Any) -> list[Any]:
     return list(clocks if str(zone) == "UTC" else map(zone.fromutc, clocks))
 
 
+@lru_cache(maxsize=256)
+def one_maker(type_: pa.DataType) -> Callable[[int], Any]:
+    """`maker` for one value: a function (count) -> object, or None where Arrow must make it."""
+    if pat.is_date32(type_):
+        return _one(lambda count: date.fromordinal(_EPOCH_DAY + count))
+    if pat.is_duration(type_) and type_.unit != "ns":
+        of = _FACTORS[type_.unit][1]
+        return _one(lambda count: timedelta(microseconds=count * of))
+    if pat.is_timestamp(type_) and type_.unit != "ns":
+        of = _FACTORS[type_.unit][1]
+        if type_.tz is None:
+            return _one(lambda count: _EPOCHS[0] + timedelta(microseconds=count * of))
+        with suppress(Exception):  # a zone that this machine doesn't know
+            zone = pa.scalar(0, type_).as_py().tzinfo
+            epoch = datetime(1970, 1, 1, tzinfo=zone)
+            in_zone = (lambda clock: clock) if str(zone) == "UTC" else zone.fromutc
+            return _one(lambda count: in_zone(epoch + timedelta(microseconds=count * of)))
+    return lambda count: None
+
+
+def _one(made: Callable[[int], Any]) -> Callable[[int], Any]:
+    def make(count: int) -> Any:
+        try:
+            return made(count)
+        except (OverflowError, ValueError):  # outside of what Python's objects hold
+            return None
+
+    return make
+
+
+@lru_cache(maxsize=256)
 def counter(type_: pa.DataType) -> Callable[[Any], int | None]:
     """What counts one Python object in the unit of a column.
 

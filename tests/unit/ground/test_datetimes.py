@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.ground.datetimes import counter, maker
+from ordstream.ground.datetimes import counter, maker, one_maker
 from ordstream.testing import run_serial
 
 ZONES = (None, "UTC", "Europe/Berlin", "America/New_York", "+02:00", "-09:30")
@@ -63,6 +63,28 @@ def test_objects_are_those_of_pyarrow(type_):
     assert made(storage[:0].copy(), None) == []
 
 
+def facts(value):
+    return type(value), value, getattr(value, "tzinfo", None), getattr(value, "fold", 0)
+
+
+@pytest.mark.parametrize("type_", list(types()), ids=str)
+def test_one_object_is_that_of_a_column(type_):
+    storage = storage_of(type_, MOMENTS)
+    found = [one_maker(type_)(count) for count in storage.tolist()]
+    assert list(map(facts, found)) == list(map(facts, by_arrow(type_, storage)))
+
+
+@pytest.mark.parametrize("type_", list(types()), ids=str)
+def test_one_object_at_the_ends_is_that_of_a_column_or_left_to_pyarrow(type_):
+    width = np.int32 if type_ == pa.date32() else np.int64
+    seconds = (-62_135_596_800, 253_402_300_799, -(86_400 * 999_999_999), 86_400 * 1_000_000_000 - 1)
+    near = [storage_of(type_, [second])[0] + step for second in seconds for step in (-1, 0, 1)]
+    for count in [*map(int, near), np.iinfo(width).min, np.iinfo(width).max]:
+        found = one_maker(type_)(int(count))
+        if found is not None:
+            assert facts(found) == facts(by_arrow(type_, np.array([count], width))[0])
+
+
 @pytest.mark.parametrize("type_", list(types()), ids=str)
 def test_what_no_object_holds_is_left_to_pyarrow(type_):
     made = maker(type_)
@@ -94,6 +116,7 @@ def test_the_calendar_s_ends(zone):
 )
 def test_other_types_are_arrow_s(type_):
     assert maker(type_) is None
+    assert one_maker(type_)(5) is None
 
 
 @pytest.mark.parametrize("zone", [zone for zone in ZONES if zone])
