@@ -178,6 +178,19 @@ def _in_zone(spans: np.ndarray, zone: Any) -> list[Any]:
     return list(clocks if str(zone) == "UTC" else map(zone.fromutc, clocks))
 
 
+def one_object(count: int, type_: pa.DataType) -> Any:
+    """The object of one value of a temporal type, as pyarrow's `as_py` gives it.
+
+    Raises
+    ------
+    ValueError, OverflowError and others
+        Python has none: Arrow's errors.
+    """
+    made = one_maker(type_)(count)
+    storage = pa.int32() if type_.bit_width == 32 else pa.int64()
+    return pa.scalar(count, storage).cast(type_).as_py() if made is None else made
+
+
 @lru_cache(maxsize=256)
 def one_maker(type_: pa.DataType) -> Callable[[int], Any]:
     """`maker` for one value: a function (count) -> object, or None where Arrow must make it."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, shown, unknown_column
-from ordstream.ground.datetimes import counter, no_value, numpy_count, one_maker
+from ordstream.ground.datetimes import counter, no_value, numpy_count, one_object
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
@@ -363,10 +363,7 @@ def to_python(value: Any, type_: pa.DataType) -> Any:
         return _EXACT.scaleb(decimal.Decimal(value), -type_.scale)
     if is_list(type_):
         return [to_python(item, type_.value_type) for item in value]
-    if not is_temporal(type_):
-        return value
-    made = one_maker(type_)(value)
-    return pa.scalar(value, storage_type(type_)).cast(type_).as_py() if made is None else made
+    return one_object(value, type_) if is_temporal(type_) else value
 
 
 def python_or_text(value: Any, type_: pa.DataType) -> Any:

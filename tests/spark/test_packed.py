@@ -86,7 +86,7 @@ def test_packed_columns_are_as_in_a_sequential_run(spark, in_zone, name, zone):
     rows, make = table(range(200)), PIPELINES[name]
     expected = shown(run_serial(make(od.Pipeline(SCHEMA)), rows).table)
     frame = frame_of(spark, rows)
-    for given, some in ((SCHEMA, (None, 2)), (frame, (1, 3))):
+    for given, some in ((SCHEMA, (None, 2) if zone == "UTC" else (2,)), (frame, (1, 3))):
         pipeline = make(od.Pipeline(given))
         for nodes in some:
             assert shown(apply(pipeline, frame, order_by="n", nodes=nodes).toArrow()) == expected, nodes

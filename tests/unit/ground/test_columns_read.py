@@ -232,8 +232,10 @@ def test_more_columns_than_slots():
 
 
 @pytest.mark.parametrize("again", [tried_again, gone_through_again, batches_again])
-def test_a_function_that_is_tried_again_reads_what_it_reads(again):
+@pytest.mark.parametrize("type_", [pa.int64(), pa.list_(pa.int64())], ids=str)
+def test_a_function_that_is_tried_again_reads_what_it_reads(again, type_):
     """With `od.retry` it got all columns."""
+    schema = () if again is batches_again else (pa.schema([(name, type_) for name in NAMES]),)
     for fn in (one, loops, generator):
         assert columns_read(fn, NAMES) is not None
-        assert columns_read(again(fn, 2), NAMES) == columns_read(fn, NAMES)
+        assert columns_read(again(fn, 2, *schema), NAMES) == columns_read(fn, NAMES)

@@ -198,7 +198,7 @@ def test_where_a_calendar_ends(type_):
 def test_starts_ascend_in_every_zone():
     """And every day is one of 23 to 25 hours, but for what zones did at their changes of side or rule."""
     odd = 0
-    for zone in ("Pacific/Apia", *sorted(zoneinfo.available_timezones())[::12]):
+    for zone in ("Pacific/Apia", *sorted(zoneinfo.available_timezones())[::24]):
         for interval in ("1d", "1mo"):
             calendar = Calendar(interval, pa.timestamp("s", zone))
             lengths = np.diff(calendar.starts)
