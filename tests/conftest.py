@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile(
     "dev", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("ci", parent=settings.get_profile("dev"), max_examples=30, print_blob=True)
+settings.register_profile("ci", parent=settings.get_profile("dev"), max_examples=25, print_blob=True)
 settings.register_profile("thorough", parent=settings.get_profile("ci"), max_examples=2_000)
 settings.load_profile(os.environ.get("ORDSTREAM_HYPOTHESIS", "dev"))
 
