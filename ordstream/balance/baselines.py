@@ -18,13 +18,13 @@ from ordstream._core.balance import hashing, key_route, posg
 from ordstream.balance.dkg import Cost, cost_function, schedule
 from ordstream.balance.grouping import Instances, KeyMap
 from ordstream.balance.keys import key_words
-from ordstream.balance.posg import MAX_INSTANCES
+from ordstream.balance.parameters import MOST_INSTANCES
 from ordstream.errors import PlanError
 
 
 def _checked(instances: int, most: int = 2**31 - 1) -> int:
     if not 1 <= instances <= most:
-        up_to = "at least 1" if most > MAX_INSTANCES else "1 to 2^20"
+        up_to = "at least 1" if most > MOST_INSTANCES else "1 to 2^20"
         raise PlanError(f"the number of instances must be {up_to}, not {instances}")
     return instances
 
@@ -128,7 +128,7 @@ class RoundRobin:
     splits_keys = True
 
     def __init__(self, instances: int, first: int = 0) -> None:
-        self.instances = _checked(instances, MAX_INSTANCES)
+        self.instances = _checked(instances, MOST_INSTANCES)
         self._next = first % instances
 
     def route(self, keys: Any) -> Instances:
@@ -154,7 +154,7 @@ class FullKnowledge:
     splits_keys = True
 
     def __init__(self, instances: int) -> None:
-        self.instances = _checked(instances, MAX_INSTANCES)
+        self.instances = _checked(instances, MOST_INSTANCES)
         self._c = np.zeros(instances)
 
     @property
@@ -194,7 +194,7 @@ class LeastOutstanding:
     splits_keys = True
 
     def __init__(self, instances: int) -> None:
-        self.instances = _checked(instances, MAX_INSTANCES)
+        self.instances = _checked(instances, MOST_INSTANCES)
         self._outstanding = np.zeros(instances)
 
     @property

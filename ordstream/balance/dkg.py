@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ordstream._core.balance import hashing, key_route
 from ordstream.balance.grouping import Instances, KeyMap, SplitKeyMap
 from ordstream.balance.keys import Key, key_words, stored_keys
-from ordstream.balance.parameters import check_numbers, whole_from
+from ordstream.balance.parameters import MOST_INSTANCES, check_numbers, whole_from
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import scaled
 from ordstream.balance.space_saving import SpaceSaving
@@ -34,8 +34,6 @@ Cost = Literal["linear", "quadratic"] | Callable[[npt.NDArray[np.float64]], npt.
 Variant = Literal["dkg", "wosim", "pkg"]
 
 VARIANTS = ("dkg", "wosim", "pkg")
-#: Most instances: each has `mu` buckets.
-MOST_INSTANCES = 1 << 20
 
 
 def cost_function(cost: Cost) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:

@@ -7,6 +7,9 @@ from typing import Any
 from ordstream.errors import PlanError
 from ordstream.ground.numbers import is_number, is_whole
 
+#: Most instances of a balancer: each has something of its own there.
+MOST_INSTANCES = 1 << 20
+
 
 def check_numbers(values: Any, numbers: tuple[str, ...], whole: tuple[str, ...], optional: str = "") -> None:
     """Refuse what is no number in these attributes of `values`, and what is no int in `whole`; None passes

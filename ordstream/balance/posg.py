@@ -24,13 +24,11 @@ import numpy.typing as npt
 from ordstream._core.balance import cost_learner, count_min, hashing, posg
 from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Key, key_word, key_words
-from ordstream.balance.parameters import check_numbers
+from ordstream.balance.parameters import MOST_INSTANCES, check_numbers
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError
 from ordstream.ground.numbers import is_whole
-
-MAX_INSTANCES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ class POSG:
     def __post_init__(self) -> None:
         whole = ("instances", "window", "resync", "seed")
         check_numbers(self, ("mu", "epsilon", "delta"), whole, "instances resync")
-        if self.instances is not None and not 1 <= self.instances <= MAX_INSTANCES:
+        if self.instances is not None and not 1 <= self.instances <= MOST_INSTANCES:
             raise PlanError(f"POSG needs 1 to 2^20 instances, not {self.instances}")
         if not 1 <= self.window < 2**40:
             raise PlanError(f"POSG's window N must be 1 to 2^40 tuples, not {self.window}")
@@ -429,7 +427,7 @@ class FrozenPosg:
         *,
         seed: int = 0,
     ) -> None:
-        if not 1 <= instances <= MAX_INSTANCES:
+        if not 1 <= instances <= MOST_INSTANCES:
             raise PlanError(f"POSG needs 1 to 2^20 instances, not {instances}")
         if isinstance(models, ExecutionTimes):
             models = [models] * instances

@@ -32,8 +32,8 @@ from ordstream.expressions.fields import Structs
 from ordstream.expressions.lists import Lists
 from ordstream.expressions.namespaces import Strings, Times, reading
 from ordstream.expressions.synonyms import advice
-from ordstream.ground.choices import flag, is_text
-from ordstream.ground.numbers import as_int
+from ordstream.ground.choices import flag, gone_through, is_text
+from ordstream.ground.numbers import as_int, is_number
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
 TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -167,17 +167,12 @@ class Expr:
         (`isin(1, 2)`: `values` and `more`); null where the value is null.
         """
         given: Any = (values, *more) if more else values
-        try:  # an array of no dimension and a file of bytes say that they can be gone through
-            among = (
-                tuple(given) if not isinstance(given, builtins.str | bytes) else None
-            )  # "ab": no "a", "b"
-        except (TypeError, OSError):
-            among = None
+        among = None if isinstance(given, builtins.str | bytes) else gone_through(given)  # "ab": no "a", "b"
         if among is None:
             raise SchemaError(
                 f"isin takes a list of values, got {shown(given)}: one value is {self!r} == value"
             )
-        return Apply("isin", self, option=among)
+        return Apply("isin", self, option=tuple(among))
 
     is_in = isin
 
@@ -265,14 +260,9 @@ class Expr:
         natural = Apply("log", self)
         if base is None:
             return natural
-        given: Any = as_int(base)
-        if isinstance(given, np.floating):
-            given = given.item()
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
-            given = 1
-        if given == 1:
+        if not is_number(base) or not 0 < base < math.inf or base == 1:
             raise SchemaError(f"log: base must be a positive finite number, and not 1, got {base!r}")
-        return natural / math.log(given)
+        return natural / math.log(base)
 
     def log10(self) -> Expr:
         """Logarithm to base 10."""

@@ -1,4 +1,4 @@
-"""Checks of arguments that are one of a few texts, true or false, or a name."""
+"""Checks of arguments that are one of a few texts, true or false, a name, or several values."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ def flag(value: Any, what: str, error: type[OrdstreamError] = PlanError) -> bool
     if not isinstance(value, bool | np.bool_):
         raise error(f"{what} must be True or False, got {shown(value)}")
     return bool(value)
+
+
+def gone_through(value: Any) -> list[Any] | None:
+    """What is in an iterable; None where it can't be gone through, though it may say that it can: an array
+    of no dimension, a file of bytes that is only written.
+    """
+    try:
+        return list(value)
+    except (TypeError, OSError):
+        return None
 
 
 def is_text(value: Any) -> bool:

@@ -187,8 +187,9 @@ def one_object(count: int, type_: pa.DataType) -> Any:
         Python has none: Arrow's errors.
     """
     made = one_maker(type_)(count)
-    storage = pa.int32() if type_.bit_width == 32 else pa.int64()
-    return pa.scalar(count, storage).cast(type_).as_py() if made is None else made
+    if made is not None:
+        return made
+    return pa.scalar(count, pa.int32() if type_.bit_width == 32 else pa.int64()).cast(type_).as_py()
 
 
 @lru_cache(maxsize=256)

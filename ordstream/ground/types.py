@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, shown, unknown_column
+from ordstream.ground.choices import gone_through
 from ordstream.ground.datetimes import counter, no_value, numpy_count, one_object
 from ordstream.ground.packed_types import (
     as_plain,
@@ -222,10 +223,7 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
         return pa.schema(given)  # such as Polars'
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
         return _schema_of_data(given, f"{where}: {wanted}")
-    try:
-        pairs = list(given.items() if isinstance(given, Mapping) else given)
-    except (TypeError, OSError):  # it can't be gone through, as an array of no dimension can't
-        pairs = None
+    pairs = gone_through(given.items() if isinstance(given, Mapping) else given)
     if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
     fields = []

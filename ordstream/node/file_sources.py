@@ -21,6 +21,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from ordstream.errors import OrdstreamError, SourceError, shown
+from ordstream.ground.choices import gone_through
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -262,11 +263,8 @@ def _listed(paths: Paths) -> list[str]:
     given: Any = paths
     if not isinstance(given, str | os.PathLike):
         in_order = isinstance(given, Iterable) and not isinstance(given, bytes | Set | Mapping)
-        try:
-            several: list[Any] = list(given) if in_order else [None]
-        except (TypeError, OSError):  # an array of no dimension, an open file
-            several = [None]
-        if not all(isinstance(path, str | os.PathLike) for path in several):
+        several = gone_through(given) if in_order else None
+        if several is None or not all(isinstance(path, str | os.PathLike) for path in several):
             raise SourceError(
                 f"a path, a pattern or a list of paths is needed, in order, got {shown(given)}"
             )

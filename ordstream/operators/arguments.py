@@ -13,7 +13,7 @@ from ordstream.errors import OrdstreamError, PlanError, SchemaError, shown
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr
 from ordstream.expressions.lowering import lower
-from ordstream.ground.choices import is_one_of, is_text
+from ordstream.ground.choices import gone_through, is_one_of, is_text
 from ordstream.ground.numbers import as_int
 from ordstream.ground.packed_types import is_packed_list
 from ordstream.ground.types import INT64_MAX, column_index, is_list, key_type, unique_names
@@ -63,10 +63,9 @@ def elements(given: Any, told: str, error: type[OrdstreamError] = SchemaError) -
         Of the error.
     """
     if not isinstance(given, str | bytes | bytearray | memoryview | Mapping | set | frozenset):
-        try:
-            return tuple(given)
-        except (TypeError, OSError):  # it can't be gone through, as an array of no dimension can't
-            pass
+        several = gone_through(given)
+        if several is not None:
+            return tuple(several)
     raise error(f"{told}, got {shown(given)}")
 
 

@@ -5,6 +5,7 @@ They are `scan`, and `lag` with a projection, written shorter: `explain` shows w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,9 +14,11 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.expressions.expr import Column, Expr, col
 from ordstream.ground.types import column_index, is_fixed_number, is_temporal, is_wide
+from ordstream.operators.aggregate import Scan
 from ordstream.operators.aggregation import Aggregation, count, max, mean, min, sum
 from ordstream.operators.arguments import column_name, nonempty
 from ordstream.operators.error_policy import OnError
+from ordstream.operators.lag import Lag
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
@@ -25,9 +28,9 @@ class RunningOperators:
     """Part of `StatefulOperators`."""
 
     _schema: pa.Schema
-    scan: Any
-    lag: Any
+    _aggregated: Any
     _site: Any
+    _then: Any
 
     def cum_sum(
         self,
@@ -152,7 +155,7 @@ class RunningOperators:
         if pat.is_timestamp(field.type) or pat.is_duration(field.type):
             difference = difference.cast(pa.duration(field.type.unit))
         output = f"{field.name}_diff" if output is None else nonempty(output, f"{site.name}: output")
-        lagged = self.lag({before: field.name}, n=n, name=f"{site.name}: lag", on_error=on_error)
+        lagged = self._then(Lag.bind(replace(site, name=f"{site.name}: lag"), {before: field.name}, n))
         kept = [*self._schema.names, difference.alias(output)]
         made: Pipeline = lagged.select(*kept, name=site.name, on_error=on_error)
         return made
@@ -166,7 +169,8 @@ class RunningOperators:
         name: str | None,
         on_error: OnError,
     ) -> Pipeline:
-        where = self._site(method, name, on_error).name
+        site = self._site(method, name, on_error)
+        where = site.name
         if isinstance(column, Expr) and not isinstance(column, Column):
             if output is None:
                 raise SchemaError(
@@ -176,5 +180,5 @@ class RunningOperators:
             column = column_name(column, where)
         made: Aggregation = aggregation() if column is None else aggregation(column)
         named = f"{column}_{method}" if output is None else nonempty(output, f"{where}: output")
-        result: Pipeline = self.scan(made.alias(named), name=where, on_error=on_error)
+        result: Pipeline = self._aggregated(site, Scan.bind, (made.alias(named),), {})
         return result

@@ -134,10 +134,11 @@ def _either(stateful: dict[str, Operator], snapshot: Snapshot) -> list[str]:
         if name in stateful and stateful[name].unnamed:
             fits = [repr(one.name) for one in new if _takes(one, rows)]
             if fits:
+                whole = name.partition(":")[0]  # of an operator that is made of several
                 told.append(
                     f"operator {name!r} has a stored state that fits {', '.join(fits)} as well, and these "
                     "names are only positions, which shift with what is put in front: name= says which is "
-                    f"which. Call the operator that goes on {name!r}, and a new one otherwise"
+                    f"which. Call the operator that goes on {whole!r}, and a new one otherwise"
                 )
     return told
 

@@ -90,7 +90,7 @@ class Balancer:
         half_life: tuple[float, float] | None = None,
     ) -> None:
         made: Any = grouping
-        if isinstance(made, str) and made in ("dkg", "posg"):
+        if is_one_of(made, ("dkg", "posg")):
             made = {"dkg": DKG, "posg": POSG}[made]()
         if not isinstance(made, DKG | POSG):
             raise PlanError(

@@ -14,12 +14,9 @@ import numpy.typing as npt
 
 from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Words, key_words
-from ordstream.balance.parameters import whole_from
+from ordstream.balance.parameters import MOST_INSTANCES, whole_from
 from ordstream.errors import PlanError
 from ordstream.ground.numbers import is_whole
-
-#: Most instances of a ring: each has its points there.
-MOST_MEMBERS = 1 << 20
 
 
 def mixed_bits(words: npt.NDArray[np.uint64], seed: int) -> npt.NDArray[np.uint64]:
@@ -58,14 +55,14 @@ class ConsistentHash:
         given: Any = instances
         members: list[int]
         if is_whole(given):
-            members = list(range(whole_from(given, 1, MOST_MEMBERS, "the number of instances")))
+            members = list(range(whole_from(given, 1, MOST_INSTANCES, "the number of instances")))
         elif isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) == 1:
             members = [whole_from(one, 0, 2**31 - 1, "an instance's number") for one in given]
         else:
             raise PlanError(f"instances must be their number, or a list of their numbers, got {given!r:.80}")
         if not members:
             raise PlanError(f"the number of instances must be at least 1, not {instances}")
-        if len(set(members)) < len(members) or not 0 <= min(members) <= max(members) < 2**31:
+        if len(set(members)) < len(members):
             raise PlanError(f"instances have different numbers from 0 to 2^31 - 1, not {instances}")
         if points < 1:
             raise PlanError(f"an instance needs at least 1 point on the ring, not {points}")

@@ -120,6 +120,20 @@ def test_a_state_that_fits_two_operators_that_nobody_named():
     assert went_on.to_pylist() == [{"k": 1, "t": 40, "new": None, "before": 30}]
 
 
+def test_parts_of_operators_that_nobody_named():
+    """Of a difference and a running sum, which are made of others; `name=` is that of the whole."""
+    source = od.Pipeline(SOURCE).key_by("k")
+    stored = suspended(source.diff("t", output="by"))
+    with pytest.raises(CheckpointError, match=r"'diff_1: lag' has a(.|\n)*that goes on 'diff_1', and"):
+        fit(source.diff("t", output="new").key_by("k").diff("t", output="by").plan, stored)
+    front = source.diff("t", output="new", name="new").key_by("k")
+    assert list(fit(front.diff("t", output="by", name="diff_1").plan, stored)) == ["diff_1: lag"]
+    stored = suspended(source.cum_sum("t", output="total"))
+    twice = source.cum_sum("t", output="total").drop("total").key_by("k").cum_sum("t", output="total")
+    with pytest.raises(CheckpointError, match=r"'cum_sum_1' has .* that fits 'cum_sum_3' as well"):
+        fit(twice.plan, stored)
+
+
 def test_a_new_operator_that_the_state_does_not_fit_or_that_has_a_name():
     source = od.Pipeline(SOURCE)
     stored = suspended(source.key_by("k").lag({"before": "t"}))
