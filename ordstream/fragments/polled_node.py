@@ -21,6 +21,7 @@ from ordstream.fragments.time_marks import PlacedRows, TimeMark, place_of, place
 from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
 from ordstream.node.source import BATCH_ROWS
 from ordstream.operators.operator import Operator
+from ordstream.snapshots.fit import complete
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot
 
 if TYPE_CHECKING:
@@ -363,14 +364,11 @@ def low_of(merge: TagMerge) -> bytes:
 
 def _begin(fragment: Fragment, states: States) -> Snapshot:
     """What a node's run goes on from. Its own serials begin anew: they are positions in the node."""
-    return Snapshot(
-        0,
-        OrderTag(0),
-        states={
-            one.name: MemoryRows(
-                one.state_identity(), one.state_schema(), states[one.name], len(one.key), one.state_order()
-            )
-            for one in fragment.operators
-            if one.name in states
-        },
-    )
+    found = {
+        one.name: MemoryRows(
+            one.state_identity(), one.state_schema(), states[one.name], len(one.key), one.state_order()
+        )
+        for one in fragment.operators
+        if one.name in states
+    }
+    return Snapshot(0, OrderTag(0), states=complete(fragment.operators, found))

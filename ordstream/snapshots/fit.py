@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.operators.operator import Operator
 from ordstream.plan.plan import Plan
-from ordstream.snapshots.snapshot import Snapshot, StateRows
+from ordstream.snapshots.snapshot import MemoryRows, Snapshot, StateRows
 
 #: State rows as they were stored -> as the operator takes them in.
 Adapt = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -113,6 +113,18 @@ def _adapting(operator: Operator, rows: StateRows) -> Adapt:
     if len(found) == 1:
         return found[0][1]
     return lambda batch: next(adapt for schema, adapt in found if schema.equals(batch.schema))(batch)
+
+
+def complete(operators: Iterable[Operator], states: Mapping[str, StateRows]) -> dict[str, StateRows]:
+    """States of one node, with no rows for those of its operators to which no row came there: they are not
+    new, wherever the node's part of the state is told from none.
+    """
+    found = dict(states)
+    for one in operators:
+        schema = None if one.name in found else one.state_schema()
+        if schema is not None:
+            found[one.name] = MemoryRows(one.state_identity(), schema, (), len(one.key), one.state_order())
+    return found
 
 
 def begins_empty(plan: Plan, snapshot: Snapshot) -> list[str]:

@@ -28,6 +28,8 @@ from ordstream.fragments.time_marks import TimeMark
 from ordstream.ground.nested_cast import align
 from ordstream.ground.ordertags import TAG, OrderTag, RunningIndex, source_serials, source_tags
 from ordstream.pipeline.pipeline import Pipeline
+from ordstream.plan.lanes import laid_out
+from ordstream.snapshots.fit import complete
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.spark.arrival import read_column
 from ordstream.spark.executor import worker_options
@@ -208,7 +210,8 @@ class WholeFunction(Shipped):
         from ordstream.node import node  # the compiled core, which a driver need not load
 
         begin, output = self.begin, Output(files, self.output)
-        states = stored(begin.folder, begin.number - 1, begin.states)
+        held = stored(begin.folder, begin.number - 1, begin.states)
+        states = complete(laid_out(self.pipeline.plan).operators, held)
         restored = Snapshot(begin.serial, begin.emitted_through, begin.latest_time, None, states)
         options = worker_options(self.workers) | self.options
         options |= {"absent": self.columns.unread, "restore": restored, "end": begin.end, "tags": True}
@@ -345,7 +348,7 @@ class FragmentPart:
         states, shares, counted = self._begun(node, moved)
         # rows of the first fragment in one node are all rows; else a serial is the place in the node
         serial = begin.serial if self.number == FIRST and self.grouping is None else 0
-        held = stored(begin.folder, begin.number - 1, states, shares)
+        held = complete(fragment.operators, stored(begin.folder, begin.number - 1, states, shares))
         restored = Snapshot(serial, OrderTag(serial), None, None, held)
         options = worker_options(self.workers) | self.options | {"absent": self.unread, "restore": restored}
         options |= {"end": begin.end, "snapshots": begin.end == SUSPEND}

@@ -55,7 +55,8 @@ class EpochManifest:
         table, or, of the stateless fragment, POSG's. Keyed fragments without one (older versions): by the
         hash of the core.
     states : mapping of str to sequence of mapping
-        Operator -> per node `node`, `file`, `bytes`, `rows`, `index`, `index_crc32`.
+        Operator -> per node `node`, `file`, `bytes`, `rows`, `index`, `index_crc32`; of no node where no
+        row has come to the operator yet.
     output, waiting, late_output : sequence of mapping
         `file`, `bytes`, `rows`, `crc32`; waiting: at most one.
     finished : bool

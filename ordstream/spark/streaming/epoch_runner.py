@@ -242,7 +242,7 @@ class EpochRunner:
             before.serials[1],
             OrderTag(*before.emitted_through),
             before.latest_time,
-            before.states,
+            {name: parts for name, parts in before.states.items() if parts},
             before.nodes,
             maps,
             end,
@@ -489,7 +489,9 @@ class EpochRunner:
             )
 
     def _states(self, begin: Begin, results: Results) -> dict[str, list[Said]]:
-        """The states' files per operator: those that were written, and those that nothing has changed."""
+        """The states' files per operator: those that were written, and those that nothing has changed. None
+        of an operator to which no row came yet.
+        """
         states: dict[str, list[Said]] = defaultdict(list)
         for one in results:
             node = one["node"]
@@ -499,16 +501,17 @@ class EpochRunner:
             elif "states" in one and begin.end == SUSPEND:
                 for name in self._operators(one):
                     states[name] += [part for part in begin.states.get(name, ()) if part["node"] == node]
-        return {
-            name: sorted(parts, key=lambda part: part["node"]) for name, parts in states.items() if parts
-        }
+        return {name: sorted(parts, key=lambda part: part["node"]) for name, parts in states.items()}
 
     def _operators(self, result: Said) -> Sequence[str]:
+        """Names of those that keep a state, of the part of the pipeline that gave a result."""
         if not self.fragments:
-            return [one.name for one in laid_out(self.pipeline.plan).operators]
-        if not result["fragment"]:
+            operators = laid_out(self.pipeline.plan).operators
+        elif not result["fragment"]:
             return []
-        return [one.name for one in self.fragments[result["fragment"] - 1].operators]
+        else:
+            operators = self.fragments[result["fragment"] - 1].operators
+        return [one.name for one in operators if one.state_schema() is not None]
 
     def _check_files(self, manifest: EpochManifest) -> None:
         said = [

@@ -137,22 +137,23 @@ def state(
         if type(epoch) is not int or not 0 <= epoch <= manifest.number:
             raise PlanError(f"{log.folder}: its epochs are 0 to {manifest.number}, got epoch={epoch!r:.80}")
         manifest = log.read(epoch)
-    if manifest.finished and not manifest.states:
+    states = {name: parts for name, parts in manifest.states.items() if parts}
+    if manifest.finished and not states:
         raise PlanError(
             f"the stream was finished at epoch {manifest.number}, which ended its states; those in front of "
             f"it may still be there: state(..., epoch={manifest.number - 1})"
         )
-    if not manifest.states:
+    if not states:
         raise PlanError(
             f"no operator has a state behind epoch {manifest.number}: no row has come yet, or the pipeline "
             "keeps none"
         )
-    if operator not in list(manifest.states):  # a list is no key of a mapping
-        there = ", ".join(map(repr, manifest.states))
+    if operator not in list(states):  # a list is no key of a mapping
+        there = ", ".join(map(repr, states))
         raise PlanError(
             f"no operator {operator!r} has a state behind epoch {manifest.number}; there are: {there}"
         )
-    parts = list(manifest.states[operator])
+    parts = list(states[operator])
     rows = stored(str(log.folder), manifest.number, {operator: parts})[operator]
     # a node to which no row came keeps its file, in which an aggregation that was added since is missing
     schema = max((kind for _, kind in rows.kinds), key=len)

@@ -27,7 +27,7 @@ from ordstream.plan.lanes import check_line, check_one_source, laid_out
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, set_aside, sheds
 from ordstream.reference.run_serial import refuse_suspend
-from ordstream.snapshots.fit import check_can_snapshot, check_clock, fit
+from ordstream.snapshots.fit import check_can_snapshot, check_clock, complete, fit
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.spark.columns import (
     Carried,
@@ -435,8 +435,10 @@ def _check_last(log: EpochLog, pipeline: Pipeline, options: Mapping[str, Any]) -
         )
     states = stored(str(log.folder), last.number, last.states)
     through, clock = OrderTag(*last.emitted_through), last.ingress.get("clock", "")
+    plan = laid_out(pipeline.plan)
+    states = complete((one for one in plan.operators if one.name in last.states), states)
     behind = Snapshot(last.serials[1], through, last.latest_time, None, states, clock=clock)
-    fit(laid_out(pipeline.plan), behind)
+    fit(plan, behind)
     check_clock(clock_said(pipeline.plan, options.get("punctuate")), behind)
     return last
 

@@ -149,3 +149,20 @@ def test_blocks_are_larger_where_all_rows_are_there_and_each_has_its_node(monkey
     found = run_here(pipeline, iter(table.to_batches()) if live else table, 2, {}).table
     assert offered[0] == largest
     assert found.column("v").to_pylist() == list(range(40_000))
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_an_operator_without_a_row_in_a_node_is_no_new_one(nodes):
+    """Its state is stored, and empty: nobody asks which of two like operators is new."""
+    before = pa.table({"k": [1, 2, 3], "v": [10, 20, 30]})
+    late = od.Pipeline(before.schema).key_by("k").lag({"last": "v"}).filter(od.col("v") > 30)
+    pipeline = late.select("k", "v").key_by("k").lag({"last": "v"})
+    stopped = run_here(pipeline, before, 2, {"end": "suspend"})
+    assert {name: rows.num_rows for name, rows in stopped.snapshot.states.items()} == {
+        "lag_1": 3,
+        "lag_4": 0,
+    }
+    found = run_here(
+        pipeline, before.set_column(1, "v", [[31, 32, 33]]), nodes, {"restore": stopped.snapshot}
+    )
+    assert found.table.to_pylist() == [{"k": k, "v": 30 + k, "last": None} for k in (1, 2, 3)]

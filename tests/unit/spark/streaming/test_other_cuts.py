@@ -11,6 +11,7 @@ pytest.importorskip("pyspark")
 from epoch_frames import SCHEMA, Stream, rows
 
 from ordstream.spark.streaming.epoch_functions import FINISH
+from ordstream.spark.streaming.stream import _check_last
 
 pytestmark = pytest.mark.usefixtures("tasks")
 
@@ -73,3 +74,23 @@ def test_each_key_goes_on_with_its_state(tmp_path, change, way):
     went_on = second.run(table.slice(80), restore=ran.snapshot)
     wanted = [tuple(row.values()) for one in (ran, went_on) for row in one.table.to_pylist()]
     assert [row[:-2] for row in stream.output()] == wanted
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_part_to_which_no_row_has_come_is_not_new(tmp_path, nodes):
+    """Its operators are known to the manifest; nobody asks which of two like ones was put in front."""
+    late = od.Pipeline(SCHEMA).key_by("user").lag({"before": "ts"}).filter(od.col("ts") > 9)
+    behind = late.select("ts", "user", "item").key_by("item").scan(seen=od.count())
+    made = behind.select("ts", "user", "item").key_by("user").lag({"before": "ts"})
+    table, stream = rows(60, 7), Stream(tmp_path / "c", made)
+    stream.epoch(table.slice(0, 15), run="one", nodes=nodes)
+    manifest = _check_last(stream.log, made, {})
+    assert [bool(manifest.states[name]) for name in ("lag_1", "scan_4", "lag_6")] == [
+        True,
+        nodes == 1,
+        nodes == 1,
+    ]
+    stream.epoch(table.slice(15), run="two", nodes=nodes)
+    assert [row[:-2] for row in stream.output()] == [
+        tuple(row.values()) for row in made.run(table).table.to_pylist()
+    ]
