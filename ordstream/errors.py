@@ -115,6 +115,21 @@ class Cancelled(OrdstreamError):
     """The run was stopped from outside before its end."""
 
 
+class Uncopied(OrdstreamError, RuntimeError):
+    """The state of a function can't be copied, so a call that fails can't be undone. No row's fault: nothing
+    skips, rejects or tries again what raises it.
+    """
+
+    @classmethod
+    def because(cls, error: Exception) -> Uncopied:
+        """With what to do about it. `error`: what the copy raised."""
+        return cls(
+            f"the state can't be copied ({told(error)}), which on_error= and retries need to undo a call "
+            "that fails: declare its fields (state={...}), give it a codec (od.codec), or keep what can't "
+            "be copied outside of it"
+        )
+
+
 def told(error: BaseException) -> str:
     """Type and text of an exception, at most 10,000 characters of it, in one line of code that can't fail: a
     user's class may not be able to show itself.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,8 @@ PACE = 3.0
 #: A step that takes so many seconds stood behind rows that wait, as those that stay do: what it costs a node
 #: is little beside that. The next one follows at once, and is as much as so many.
 LONG_S, LARGER = 0.01, 4
+#: So many moves keep their figures: a stream may move keys for as long as it lives.
+LAST_MOVES = 1000
 
 #: A thread that decides leaves the interpreter to others for so long, each ms or so.
 GIVE_WAY_S = 5e-5
@@ -171,7 +174,7 @@ class Balancing:
         self._thought: list[_UnderWay | BaseException | None] = []  # by that thread: at most one
         self.tell: Callable[[Shift | bytes], None] = lambda what: None
         self._failed = False
-        self.figures: list[MoveFigures] = []
+        self.figures: deque[MoveFigures] = deque(maxlen=LAST_MOVES)
         self._pace = MovePace(time.perf_counter)
         self._serial = 0  # where the source is
         self._caller = time.process_time()  # up to the last reports

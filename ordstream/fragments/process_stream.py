@@ -210,7 +210,7 @@ class ProcessStream(Reader):
 
     @property
     def moves(self) -> list[MoveFigures]:
-        """Moves of keys that were carried out (`balance=`), in order."""
+        """The last 1,000 moves of keys that were carried out (`balance=`), in order."""
         return list(self._balancing.figures) if self._balancing is not None else []
 
     def cancel_move(self) -> bool:

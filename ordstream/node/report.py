@@ -16,6 +16,9 @@ from ordstream.node.channel_report import ChannelReport, channel_lines
 from ordstream.node.histogram import histogram
 from ordstream.node.shedding import ShedReport
 
+#: So many snapshots keep their figures: a stream may take them for as long as it lives.
+LAST_SNAPSHOTS = 1000
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -207,7 +210,7 @@ class Report:
         without it): how the ordered paper measures (section 7), start and end left out. None with fewer than
         two markers.
     snapshots : tuple of SnapshotFigures
-        In order.
+        The last 1,000, in order.
     shedding : tuple of ShedReport
         What the shed operators dropped, when and why.
     channels : tuple of ChannelReport
@@ -295,8 +298,9 @@ class Report:
         lines += [str(shed) for shed in self.shedding]
         if self.snapshots:
             last, slowest = self.snapshots[-1], max(one.seconds for one in self.snapshots)
+            many = "the last " if len(self.snapshots) == LAST_SNAPSHOTS else ""
             lines.append(
-                f"snapshots: {len(self.snapshots):,}, the last behind serial {last.serial:,} with "
+                f"snapshots: {many}{len(self.snapshots):,}, the last behind serial {last.serial:,} with "
                 f"{last.rows:,} rows of state ({last.bytes:,} bytes); longest {slowest:.3f} s, copies "
                 f"{max(one.stall_seconds for one in self.snapshots):.3f} s"
             )

@@ -11,6 +11,7 @@ import os
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -24,7 +25,7 @@ from ordstream.ground.numbers import as_int
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.types import INT64_MAX
 from ordstream.node.positions import Positions
-from ordstream.node.report import SnapshotFigures
+from ordstream.node.report import LAST_SNAPSHOTS, SnapshotFigures
 from ordstream.node.settings import Settings
 from ordstream.node.worker_threads import start
 from ordstream.plan.clock import clock_said
@@ -211,7 +212,7 @@ class Snapshotting:
     def __init__(self, plan: Plan, settings: Settings) -> None:
         checkpoint, every = settings.checkpoint, settings.every
         check_can_snapshot(plan)
-        self.figures: list[SnapshotFigures] = []
+        self.figures: deque[SnapshotFigures] = deque(maxlen=LAST_SNAPSHOTS)
         if every is not None and checkpoint is None:
             raise PlanError("every= says how often checkpoint= is written: give a folder, checkpoint='...'")
         seconds = None if every is None else seconds_of(every)

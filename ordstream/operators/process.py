@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError, shown
+from ordstream.errors import PlanError, Uncopied, shown
 from ordstream.ground.choices import flag
 from ordstream.ground.declared_state import state_class, state_schema, stored_fields, zero_of
 from ordstream.ground.duration import time_span
@@ -435,7 +435,10 @@ class ProcessReference(Keyed, FunctionReference):
 
     def copy_of(self, state: Any) -> Any:
         codec = self.operator.codec
-        return copy.deepcopy(state) if codec is None else codec.decode(codec.encode(state))
+        try:
+            return copy.deepcopy(state) if codec is None else codec.decode(codec.encode(state))
+        except Exception as error:
+            raise Uncopied.because(error) from error
 
     def user_key(self, key: SortKey) -> Any:
         """() without key columns, the value of a single one, a tuple of several."""

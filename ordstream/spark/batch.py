@@ -47,6 +47,7 @@ from ordstream.spark.order import OrderBy, order_names
 from ordstream.spark.output_frames import OutputFrames
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport, check_told
 from ordstream.spark.quiet import without_notice
+from ordstream.spark.running_session import running_session
 from ordstream.spark.schemas import as_in_source, spark_schema, with_collations
 
 _told: set[str] = set()  # what a line of the log has said already
@@ -453,9 +454,7 @@ def explain(
         last operator has no answer at the end.
     """
     check_pipeline(pipeline, "od.spark.explain")
-    session = spark or SparkSession.getActiveSession()
-    if session is None:
-        raise PlanError("explain needs a Spark session: the nodes depend on its executors")
+    session = running_session(spark, "explain")  # the nodes depend on its executors
     check_order(order)
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
     pipeline = Pipeline.of(with_one_source(pipeline.plan, merge_by)) if pipeline.plan.sources else pipeline

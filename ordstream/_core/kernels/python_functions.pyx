@@ -30,7 +30,7 @@ import sysconfig
 from collections.abc import Iterable
 
 import numpy as np
-from ordstream.errors import Cancelled, shown
+from ordstream.errors import Cancelled, Uncopied, shown
 
 CANCELLED = "the run was cancelled before its end"
 
@@ -376,9 +376,12 @@ cdef class PythonStates(Callbacks):
         """What `restore` needs: the values of a declared state, else a second state."""
         if self.spec is not None:
             return fields_of(<State> state)
-        if self.codec is not None:
-            return self.codec.decode(self.codec.encode(state))
-        return copy.deepcopy(state)
+        try:
+            if self.codec is not None:
+                return self.codec.decode(self.codec.encode(state))
+            return copy.deepcopy(state)
+        except Exception as error:
+            raise Uncopied.because(error) from error
 
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1:
         if self.spec is not None:
@@ -515,7 +518,7 @@ cdef class ProcessKernel(KernelOwner):
                 self.states.spec.tell_fields(error)
             if position and before is not None:
                 self.states.restore(b, <char*> record, states[position - 1], before)
-            if (left == 0 or not isinstance(error, Exception) or isinstance(error, Cancelled)
+            if (left == 0 or not isinstance(error, Exception) or isinstance(error, (Cancelled, Uncopied))
                     or is_cancelled(self.kernel.stop)):
                 return self.gives_up(c, slot, error, f)
         # a row of its own: the failed try may have changed lists and dicts of this one
@@ -524,6 +527,7 @@ cdef class ProcessKernel(KernelOwner):
     cdef bint gives_up(self, const Chunk* c, int32_t slot, object error, Failure* f) except -1:
         """The row failed: fill f; note the row, where it is rejected. Returns False."""
         exception_set(f, slot, error)
-        if self.rejections is not None and isinstance(error, Exception) and not isinstance(error, Cancelled):
+        if (self.rejections is not None and isinstance(error, Exception)
+                and not isinstance(error, (Cancelled, Uncopied))):
             self.rejections.add(c, slot, error)
         return False

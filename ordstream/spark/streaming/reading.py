@@ -21,6 +21,7 @@ from ordstream.errors import CheckpointError, PlanError, SchemaError
 from ordstream.ground.choices import flag
 from ordstream.ground.nested_cast import align, nullable_columns
 from ordstream.ground.ordertags import TAG_NAMES
+from ordstream.spark.running_session import running_session
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.epoch_log import EpochLog
@@ -63,7 +64,7 @@ def read_output(
     late, tags = flag(late, "read_output: late"), flag(tags, "read_output: tags")
     if late and tags:
         raise PlanError("late rows have no tags: they never got serials; leave tags= out")
-    session, log = _session(spark), EpochLog(checkpoint)
+    session, log = running_session(spark, "read_output"), EpochLog(checkpoint)
     folder = LATE if late else OUTPUT
     sizes = {
         log.folder / folder / one["file"]: one["bytes"]
@@ -129,7 +130,7 @@ def state(
     CheckpointError
         Nothing was committed, or the state is damaged or gone.
     """
-    session, log = _session(spark), EpochLog(checkpoint)
+    session, log = running_session(spark, "state"), EpochLog(checkpoint)
     manifest = log.last()
     if manifest is None:
         raise CheckpointError(f"{log.folder}: no epoch was committed yet")
@@ -234,10 +235,3 @@ def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:
 
 #: What Spark takes for a pattern where a path stands.
 _GLOB = re.compile(r"[\[\]{}*?\\]")
-
-
-def _session(spark: Any) -> SparkSession:
-    session = spark or SparkSession.getActiveSession()
-    if session is None:
-        raise PlanError("there is no Spark session: start one (od.spark.local_session())")
-    return session

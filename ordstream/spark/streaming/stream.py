@@ -39,6 +39,7 @@ from ordstream.spark.columns import (
     sorted_as,
 )
 from ordstream.spark.names import find_column, is_case_sensitive
+from ordstream.spark.running_session import running_session
 from ordstream.spark.schemas import check_in_files
 from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE, SIDE_OUTPUT
 from ordstream.spark.streaming.epoch_functions import FINISH
@@ -275,9 +276,7 @@ def finish(
         pipeline, remembered = known
         given = remembered
         sink = sink or remembered["sink"]
-    session = spark or SparkSession.getActiveSession()
-    if session is None:
-        raise PlanError("finish needs a Spark session: start one (od.spark.local_session())")
+    session = running_session(spark, "finish")
     pipeline = _checked(pipeline, given["options"], given["nodes"])
     log = EpochLog(path)
     log = _opened(pipeline, path, log.order_by)

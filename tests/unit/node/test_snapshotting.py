@@ -14,6 +14,7 @@ import pytest
 
 import ordstream as od
 from ordstream.balance.sketches import ExecutionTimes
+from ordstream.node import report, snapshotting
 from ordstream.node.snapshotting import Snapshotting, seconds_of
 from ordstream.snapshots.state_file import FileRows
 from ordstream.testing import run_serial
@@ -354,3 +355,14 @@ def test_a_snapshot_of_an_older_release_has_a_clock_of_no_name(tmp_path):
     older = replace(begun.snapshot, clock="")
     rest = pipeline.run(TIMES.slice(3), restore=older, punctuate=od.every("a", 10))
     assert rows_of([rest.table]) == run_serial(pipeline, TIMES).rows[3:]
+
+
+def test_the_last_snapshots_keep_their_figures(tmp_path, monkeypatch):
+    """A stream that takes one a second would grow by 35 MB a day."""
+    monkeypatch.setattr(snapshotting, "LAST_SNAPSHOTS", 3)
+    monkeypatch.setattr(report, "LAST_SNAPSHOTS", 3)
+    with PIPELINE.stream(TABLE, checkpoint=tmp_path / "state", every=500, chunk_rows=50) as stream:
+        assert rows_of(stream) == EXPECTED.rows
+    last = [one.serial for one in stream.report.snapshots]
+    assert last == [3_500, 4_000, 4_500]
+    assert "snapshots: the last 3, the last behind serial 4,500" in str(stream.report)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import gc
+import pickle
 import random
+import threading
 
 import pyarrow as pa
 import pytest
@@ -330,3 +332,32 @@ def test_the_end_sorts_what_many_keys_emit_by_key_then_as_emitted():
     for workers, buckets in ((0, 1), (2, 5)):
         found = pipeline.run(data, workers=workers, buckets=buckets).table
         assert list(zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)) == expected
+
+
+def counted_behind_a_lock(row, state, emit):
+    state["n"] += 1
+    emit(row.k, state["n"], row.x)
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter", "retries"])
+@pytest.mark.parametrize("codec", [False, True])
+def test_a_state_that_cannot_be_copied_is_no_rows_fault(codec, policy):
+    """Rows behind the first of a key were skipped, each, although the function never failed."""
+
+    def locked():
+        return {"n": 0, "lock": threading.Lock()}
+
+    options = {"init": locked}
+    if codec:
+        options = {"state": od.codec(lambda state: pickle.dumps(state), pickle.loads, locked)}
+    options |= {"on_error": od.retry(2) if policy == "retries" else policy}
+    pipeline = od.Pipeline(SOURCE).key_by("k")
+    pipeline = pipeline.process(counted_behind_a_lock, schema=OUTPUT, name="fold", **options)
+    outputs = {"good": pipeline, "bad": pipeline.side_output()} if policy == "dead_letter" else None
+    with pytest.raises(od.OperatorError) as told:
+        pipeline.run(CLICKS, outputs=outputs) if outputs else pipeline.run(CLICKS)
+    failures = [told.value, run_serial(pipeline, CLICKS, outputs=outputs).error]
+    for failure in failures:
+        assert failure.serial == 3
+        assert "can't be copied (TypeError: cannot pickle '_thread.lock' object)" in failure.reason
+        assert "state={...}" in failure.reason

@@ -27,3 +27,16 @@ def test_late_rows_are_asked_for_by_a_flag(late, tmp_path):
 def test_a_schema_is_pyarrows(schema):
     with pytest.raises(od.SchemaError, match=r"spark_schema takes a pyarrow\.Schema, such as"):
         od.spark.spark_schema(schema)
+
+
+@pytest.mark.parametrize("spark", [0, 5, "local[2]", {}])
+def test_a_session_is_sparks(spark, tmp_path):
+    calls = (
+        lambda: od.spark.explain(P, spark=spark),
+        lambda: od.spark.state(tmp_path, "count_1", spark=spark),
+        lambda: od.spark.read_output(tmp_path, spark=spark),
+        lambda: od.spark.finish(tmp_path, P, spark=spark),
+    )
+    for call in calls:
+        with pytest.raises(od.PlanError, match=r"spark must be a SparkSession, got"):
+            call()
