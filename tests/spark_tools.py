@@ -210,7 +210,7 @@ def presorted(spark):
     )
     expected = [(n // 7, n % 97, n, n // 97 + 1) for n in range(16_000)]
     wrong = 0
-    for nodes in (1, 1, 1, 2):
+    for nodes in (1, 2):
         try:
             wrong += (
                 rows_of(apply(pipeline, frame, order_by="ts", presorted=True, nodes=nodes).toArrow())

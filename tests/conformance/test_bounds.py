@@ -39,6 +39,7 @@ def settle(pulled):
 
 @pytest.mark.parametrize("cap", [{"max_chunks": 8}, {"max_bytes": 100_000}])
 @pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.thin(3)
 def test_a_reader_that_stops_stops_the_source(workers, cap):
     pulled = [0]
 

@@ -16,6 +16,7 @@ from ordstream.tpcxbb.queries import QUERIES
 @pytest.mark.parametrize("emit", ["updates", "final"])
 @pytest.mark.parametrize("profile", ["batch", "paper"])
 @pytest.mark.parametrize("name", list(QUERIES))
+@pytest.mark.thin(10)
 def test_a_query_over_nodes_is_the_query(shared_data, name, profile, emit):
     data, query = DataFolder(shared_data), QUERIES[name]
     rows = data.clicks() if query.source == "web_clickstreams" else data.sales()

@@ -43,6 +43,7 @@ def delivered(stream):
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, None])
+@pytest.mark.thin(60)
 def test_stops_at_each_serial_of_a_built_in(how, chunk_rows):
     for serial in (1, 2, 7, 8, N):
         divisor = pa.array([0 if i + 1 == serial else 1 for i in range(N)], pa.int64())
@@ -82,6 +83,7 @@ def test_cause_of_a_built_in_is_the_builtin_exception(how):
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, None])
+@pytest.mark.thin(60)
 def test_stops_at_each_serial_of_a_function(how, chunk_rows):
     for serial in (1, 7, 8, N):
         pipeline = (

@@ -58,6 +58,7 @@ def as_pairs(table):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.thin(2)
 def test_node_equals_pandas(flights, data, workers, compiled):
     if compiled:
         pytest.importorskip("numba")

@@ -145,6 +145,7 @@ def test_buckets_of_a_run_and_of_an_operator(value):
     "names",
     [("ingress",), ("first", "ingress"), ("ingress", "ingress_2"), ("ingress_2", "ingress", "ingress_3")],
 )
+@pytest.mark.thin(3)
 def test_an_operator_may_have_the_name_of_the_split(names, options):
     """No operator's report is lost, and none has another's name."""
     schema = pa.schema([("k", pa.int64())])

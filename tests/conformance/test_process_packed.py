@@ -39,6 +39,7 @@ GOES_ON = [name for name in PIPELINES if name != "latest"]  # that speaks at the
 
 
 @pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.thin(3)
 def test_processes_give_what_a_sequential_run_gives(name):
     for count in (1, 300):
         rows, pipeline = table(range(count)), PIPELINES[name](od.Pipeline(SCHEMA))
@@ -50,6 +51,7 @@ def test_processes_give_what_a_sequential_run_gives(name):
 
 @pytest.mark.parametrize(("before", "after"), [(None, 2), (2, None), (3, 2)])
 @pytest.mark.parametrize("name", GOES_ON)
+@pytest.mark.thin(6)
 def test_a_stored_state_is_taken_up_by_another_number_of_processes(tmp_path, name, before, after):
     rows, pipeline = table(range(300)), PIPELINES[name](od.Pipeline(SCHEMA))
 

@@ -30,6 +30,7 @@ def sessions(schema, operators=1):
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 7, None])
+@pytest.mark.thin(60)
 def test_time_punctuations_close_sessions(how, chunk_rows):
     pipeline = sessions(DATA.schema)
     every = od.every("time", 10)

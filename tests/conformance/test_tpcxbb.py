@@ -297,6 +297,7 @@ def ways(seed, most):
 
 
 @pytest.mark.parametrize(("name", "number"), EACH)
+@pytest.mark.thin(6)
 def test_the_whole_output_is_that_of_run_serial_in_every_way(name, number):
     data = source_of(name)
     built = QUERIES[name].build(SMALL_TABLES, **parameters_of(name, number))
@@ -359,6 +360,7 @@ def generated(tmp_path_factory):
 
 @pytest.mark.parametrize("profile", ["batch", "paper"])
 @pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.thin(5)
 def test_the_whole_output_on_generated_rows(generated, name, profile):
     clicks, sales, tables = generated
     query = QUERIES[name]

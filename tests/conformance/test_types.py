@@ -135,6 +135,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize(("name", "operator"), EVERY)
+@pytest.mark.thin(270)
 def test_every_type_through_every_operator(name, operator):
     data = table(COLUMNS[name])
     pipeline = {**OPERATORS, **OF_PACKED}[operator](od.Pipeline(data.schema))
@@ -153,6 +154,7 @@ def test_other_layouts(name):
         check(made(od.Pipeline(data.schema)), data.slice(1, 4), workers=0)
 
 
+@pytest.mark.thin(20)
 def test_all_at_once_in_every_way(how):
     """Wide rows, many of them, in every way to run."""
     many = 300

@@ -185,6 +185,7 @@ def test_output_after_many_kills(warm, tmp_path, number):
 
 
 @pytest.mark.parametrize("driver", [False, True], ids=["tasks", "driver"])
+@pytest.mark.thin(1)
 def test_output_of_a_clock_after_kills(warm, tmp_path, driver):
     """Windows and timers close, rows wait and rows are too late, as in a run without kills; in the long form
     by drawn faults as well, over several nodes.

@@ -150,6 +150,7 @@ def test_model(check: Check, model: str, size: Defines) -> None:
 
 
 @pytest.mark.parametrize(("model", "mutant", "size"), MUTANTS, ids=name)
+@pytest.mark.thin(14)
 def test_mutant_is_caught(check: Check, model: str, mutant: str, size: Defines) -> None:
     errors, report = check(model, {**size, mutant: None})
     assert errors > 0, report

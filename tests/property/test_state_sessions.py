@@ -170,6 +170,7 @@ def test_removed_keys_are_as_if_they_had_never_come(data, table, key):
         lambda p: p.key_by("s").sessionize("t", 3, {"all": "t"}),
     ],
 )
+@pytest.mark.thin(8)
 def test_keys_that_stay_are_found_behind_those_that_leave(build, share, way):
     """Many keys in one table: of those that were there a share leaves at each punctuation, others come."""
     rng = random.Random(share)

@@ -101,6 +101,7 @@ def test_unsorted_rows_without_a_place_are_sorted_by_all_columns(spark, capfd):
 
 
 @pytest.mark.parametrize("act", [fail, kill])
+@pytest.mark.thin(1)
 def test_equal_timestamps_keep_the_order_of_file_and_row_through_a_retry(spark, files, tmp_path, act):
     pipeline = running(lambda p: p.map(once(str(tmp_path / "flag"), act), schema=SOURCE))
     channel = Channel()

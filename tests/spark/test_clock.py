@@ -49,6 +49,7 @@ def test_a_session_that_keeps_reserved_words_has_a_clock(frame):
 
 
 @pytest.mark.parametrize("order", ["total", "none"])
+@pytest.mark.thin(1)
 def test_rows_that_are_others_at_each_reading_are_refused(spark, order):
     """The marks are found by a job of its own: windows would close in the middle."""
     drawn = F.udf(lambda _: random.randrange(1_000), "long").asNondeterministic()

@@ -86,6 +86,7 @@ def test_a_table_tells_which_rows_go_on_to_their_nodes(spark, files, how):
 
 
 @pytest.mark.parametrize("act", [fail, kill])
+@pytest.mark.thin(1)
 def test_number_and_order_of_files_and_partitions_and_a_retry_change_nothing(spark, tmp_path, act):
     pipeline = chain(lambda p: p.map(once(str(tmp_path / "flag"), act), schema=SOURCE))
     expected = rows_of(run_serial(chain(), stream(range(ROWS))).table)
@@ -110,6 +111,7 @@ def test_rows_in_order_are_numbered_where_they_are(spark, files, serial):
 
 
 @pytest.mark.parametrize("presorted", [False, True])
+@pytest.mark.thin(1)
 def test_where_a_key_comes_first_the_rows_reach_python_in_the_nodes_only(spark, files, tmp_path, presorted):
     key_first = (
         od.Pipeline(SOURCE)
@@ -250,6 +252,7 @@ def test_an_operator_error_names_the_serial_in_the_source(spark):
 @pytest.mark.parametrize(
     ("nodes", "way"), [(1, "group"), (2, "group"), (2, "group with interrupt"), (2, "all jobs")]
 )
+@pytest.mark.thin(2)
 def test_a_cancel_ends_the_work_of_the_nodes(spark, tmp_path, nodes, way):
     after = seconds_of_work_after_cancel(spark, tmp_path / "beats", f"{nodes} {way}", way=way, nodes=nodes)
     assert after < LONGEST_AFTER_CANCEL

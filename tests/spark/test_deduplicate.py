@@ -68,12 +68,14 @@ def folder(tmp_path_factory):
 
 @PIPELINES
 @pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.thin(4)
 def test_a_batch(spark, folder, made, nodes):
     rows = od.spark.apply(made(), spark.read.parquet(str(folder)), order_by="ts", nodes=nodes, tags=True)
     assert [tuple(row) for row in rows.collect()] == answer(made())
 
 
 @PIPELINES
+@pytest.mark.thin(1)
 def test_a_stream_over_changing_nodes(spark, folder, tmp_path, made):
     """An epoch per file; spans are open across epochs and starts."""
     checkpoint, reads, expected = tmp_path / "cp", tmp_path / "in", answer(made())

@@ -92,6 +92,7 @@ def test_users_columns_keep_their_names_and_values_whatever_they_are_called(spar
     ("nodes", "grouping", "presorted"),
     [(1, "hash", False), (2, "hash", True), (3, "dkg", False), (2, "dkg", True)],
 )
+@pytest.mark.thin(2)
 def test_keys_states_and_order_may_have_any_name(spark, nodes, grouping, presorted):
     names = ["t.s", "a.b", "__ordstream_node", "__ordstream_tag", "__ordstream_serial", "A", "a", "`"]
     schema = pa.schema([(name, pa.int64()) for name in names])
@@ -340,6 +341,7 @@ FILES = {
 
 @pytest.mark.parametrize("names", FILES.values(), ids=FILES)
 @pytest.mark.parametrize("order", ["total", "none"])
+@pytest.mark.thin(4)
 def test_rows_that_tie_come_by_file_and_row(spark, tmp_path, names, order):
     schema = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
     for number, name in enumerate(names):
@@ -375,11 +377,15 @@ def test_a_streaming_frame_is_refused(spark):
         apply(pipeline, rate, order_by="ts", nodes=2, presorted=True)
 
 
+#: More take a minute of Spark's planner.
+COLUMNS = 1_500 if "ORDSTREAM_LONG" in os.environ else 500
+
+
 def test_a_frame_of_many_columns_without_a_place_is_cut_into_ranges(spark):
     """Ties are told apart by every column. With ranges that are cut by so many, Spark's planner overflows
     Java's stack (a thousand lines), or finds no end.
     """
-    table = pa.table({f"c{n}": [n % 7, 1, n % 3] for n in range(1_500)})
+    table = pa.table({f"c{n}": [n % 7, 1, n % 3] for n in range(COLUMNS)})
     carried = carry(spark.createDataFrame(table), table.schema, table.column_names, ["c1"])
     in_order = table.sort_by([(name, "ascending") for name in ("c1", *table.column_names)])
     found = numbered(carried, False, 2).orderBy(SERIAL).drop(SERIAL).toArrow()

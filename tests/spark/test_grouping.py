@@ -82,6 +82,7 @@ GROUPINGS = {
 
 
 @pytest.mark.parametrize("name", GROUPINGS)
+@pytest.mark.thin(3)
 def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, serial, name):
     pipeline = chain(front, last=False)
     assert "scan_4" in [stage.name for stage in pipeline.plan.operators]

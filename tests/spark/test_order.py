@@ -80,6 +80,7 @@ def partitions_of(frame):
 
 
 @pytest.mark.parametrize("job", JOBS)
+@pytest.mark.thin(3)
 def test_a_total_order_lies_over_many_partitions(spark, files, ranges, job):
     expected = rows_of(run_serial(JOBS[job], stream(range(ROWS))).table)
     channel = Channel()

@@ -59,6 +59,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("name", "nodes"), [*((name, 1) for name in ORDERS), ("mixed", 2), ("computed", 2)])
+@pytest.mark.thin(4)
 def test_rows_come_in_the_order_that_spark_s_own_orderby_gives(mixed, name, nodes):
     keys = ORDERS[name]()
     passed = od.Pipeline(mixed).filter(od.col("n") >= 0)
@@ -323,6 +324,7 @@ def test_an_error_in_the_user_s_code_shows_file_and_line(spark):
 
 
 @pytest.mark.parametrize(("key", "value"), [("18,3", "9,2"), ("22,3", "12,2"), ("38,5", "30,4")])
+@pytest.mark.thin(2)
 def test_decimals_are_summed_compared_and_keys_as_in_spark_sql(spark, key, value):
     rows = [
         (
@@ -375,6 +377,7 @@ def test_a_column_that_spark_can_t_sort_and_nobody_reads_breaks_no_tie(spark):
     [(1, "total", False), (1, "total", True), (2, "total", False), (2, "total", True)]
     + [(2, "by_key", False), (2, "none", False)],  # tags want an order
 )
+@pytest.mark.thin(3)
 def test_a_column_that_passes_keeps_what_spark_knows_of_it(spark, nodes, order, tags):
     """Without its metadata Spark ML takes the numbers of categories for quantities, without a word; and it
     takes no struct for a vector.
@@ -398,6 +401,7 @@ def test_a_column_that_passes_keeps_what_spark_knows_of_it(spark, nodes, order, 
 
 
 @pytest.mark.parametrize(("nodes", "tags"), [(1, False), (1, True), (2, False), (2, True)])
+@pytest.mark.thin(2)
 def test_columns_of_several_outputs_keep_what_spark_knows_of_them(spark, nodes, tags):
     """Outputs share what is of one type, whatever Spark knows of it."""
     categories = {"ml_attr": {"type": "nominal", "vals": ["a", "b"]}}

@@ -41,9 +41,11 @@ def frame_of(spark, rows, parts=3):
         writer.write_table(rows)
     data = data.getvalue().to_pybytes()
 
-    def batches(_):
+    def batches(rows):
         import pyarrow as pa
 
+        for _ in rows:  # Spark ends a worker that leaves some, and the next one takes two seconds to start
+            pass
         yield from pa.ipc.open_stream(data)
 
     made = spark.range(0, 1, 1, 1).mapInArrow(batches, spark_schema(rows.schema))
@@ -81,6 +83,7 @@ PIPELINES = {
 @pytest.mark.parametrize(
     ("name", "zone"), [*((name, "America/New_York") for name in PIPELINES), ("first and last", "UTC")]
 )
+@pytest.mark.thin(5)
 def test_packed_columns_are_as_in_a_sequential_run(spark, in_zone, name, zone):
     in_zone(zone)
     rows, make = table(range(200)), PIPELINES[name]
@@ -137,6 +140,7 @@ PASSES = (
 
 
 @pytest.mark.parametrize("sql", PASSES, ids=range(len(PASSES)))
+@pytest.mark.thin(8)
 def test_what_spark_hands_over_comes_back_under_its_type(spark, sql):
     frame = spark.range(5).toDF("n").selectExpr("n", f"{sql} as c")
     pipeline = od.Pipeline(frame).key_by("n").scan(seen=od.count())
@@ -225,6 +229,7 @@ NULLABLE = "named_struct('a', if(n > 9, null, n), 'l', if(n > 9, null, array(if(
     ],
 )
 @pytest.mark.parametrize("schema", [STRICT, None])
+@pytest.mark.thin(3)
 def test_what_is_declared_without_nulls_inside_may_come_as_nullable(spark, sql, schema):
     frame = spark.range(5).toDF("n").selectExpr("n", f"{sql} as c")
     pipeline = od.Pipeline(schema or frame).key_by("n").scan(was=od.last("c"))
@@ -392,6 +397,7 @@ def filled(pipeline):
 
 
 @pytest.mark.parametrize(("zone", "driver_rows"), [("UTC", 1_000), ("America/New_York", 0)])
+@pytest.mark.thin(1)
 def test_a_stream_goes_on_with_packed_values_in_its_states(spark, in_zone, tmp_path, zone, driver_rows):
     in_zone(zone)
     rows, folder, checkpoint = streamed(range(200)), tmp_path / "in", tmp_path / "c"
@@ -446,6 +452,7 @@ STRUCT = (
 @pytest.mark.parametrize(
     "options", [{"slack": 5}, {"slack": 5, "driver_rows": 1_000}, {"late": "side_output"}]
 )
+@pytest.mark.thin(1)
 def test_rows_with_packed_values_wait_or_are_put_aside(spark, tmp_path, options):
     folder, count = tmp_path / "in", 60
     folder.mkdir()

@@ -76,6 +76,7 @@ def folder(tmp_path_factory, cuts):
 
 
 @pytest.mark.parametrize("job", JOBS)
+@pytest.mark.thin(3)
 def test_many_files_in_order_are_taken_in_the_order_of_their_names(packed, folder, job):
     frame, expected = packed.read.parquet(folder), run_serial(JOBS[job], table_of())
     assert 1 < frame.rdd.getNumPartitions() < FILES
@@ -112,6 +113,7 @@ def test_files_that_were_filtered_in_folders_and_descending(packed, tmp_path, cu
 
 
 @pytest.mark.parametrize("job", ["a key first", "no state"])
+@pytest.mark.thin(1)
 def test_rows_out_of_order_are_named_with_their_files(packed, tmp_path, job):
     table = pa.table([list(range(ROWS))] * 3, schema=SCHEMA)
     write(tmp_path / "borders", table, [100, 5_000], lambda number: "bac"[number] + ".parquet")

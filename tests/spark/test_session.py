@@ -39,6 +39,7 @@ session.stop()
 
 
 @pytest.mark.spark
+@pytest.mark.skipif("ORDSTREAM_LONG" not in os.environ, reason="the long form; as much is in test_demo.py")
 def test_start_and_first_job_print_nothing(java):
     pytest.importorskip("pyspark")
     environment = os.environ | {

@@ -89,6 +89,7 @@ def start(spark, tmp_path):
     ],
 )
 @pytest.mark.parametrize("own", [True, False])
+@pytest.mark.thin(4)
 def test_whatever_a_sink_raises_is_told_with_epoch_and_place(start, error, text, own):
     fails = raises(error)
     query = start(sink=Mine(deliver=fails) if own else od.spark.sinks.Function(fails))
@@ -216,6 +217,7 @@ def test_what_a_task_can_not_write_is_told_with_what_to_do(start, tmp_path):
 
 
 @pytest.mark.parametrize("slack", ["3 seconds", "-3s", datetime.timedelta(-1), "x"])
+@pytest.mark.thin(2)
 def test_a_slack_that_is_no_time_is_told_by_its_name(start, slack):
     def with_times(frame):
         return frame.withColumn("ts", F.timestamp_seconds("ts"))

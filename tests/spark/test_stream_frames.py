@@ -82,6 +82,7 @@ def test_late_rows_have_the_source_s_types_however_the_session_reads_files(run, 
 
 
 @pytest.mark.parametrize("late", [False, True])
+@pytest.mark.thin(1)
 def test_damaged_output_is_not_read(run, conf, late):
     """Parquet decodes most flipped bits into other values, and a session may leave out whole files."""
     table = pa.table({"ts": list(range(2000)), "v": [n * n % 1009 for n in range(2000)]})
@@ -165,6 +166,7 @@ def test_columns_that_differ_in_case_are_read_where_spark_tells_them_apart(run, 
 
 @pytest.mark.parametrize("aqe", ["true", "false"])
 @pytest.mark.parametrize("options", [{}, {"nodes": 2}, {"nodes": 2, "grouping": "dkg"}, {"driver_rows": 9}])
+@pytest.mark.thin(3)
 def test_a_micro_batch_of_several_files_may_leave_no_rows(spark, conf, monkeypatch, tmp_path, aqe, options):
     """Nor a partition, and so no task, where several tasks read it: it is an epoch like any other, also
     where it is given again.
@@ -312,6 +314,7 @@ def test_an_error_in_a_stream_says_where_and_shows_no_trace_of_java(java, tmp_pa
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.thin(1)
 def test_late_rows_of_a_stream_that_had_none_are_no_rows(run, spark, tmp_path, nodes):
     """With the columns that they would have; a stream that puts none aside is told so."""
     clock = datetime.datetime(2040, 7, 1, 2, 30)

@@ -195,6 +195,7 @@ PLAIN = [name for name in SCHEMA.names if name != "few"]
 
 @pytest.mark.parametrize("partitions", [1, 3, 9])
 @pytest.mark.parametrize("first", [*PLAIN, "few"])
+@pytest.mark.thin(12)
 def test_rows_are_sorted_here_as_spark_sorts_them(elsewhere, first, partitions):
     """By each type, and behind it by all others; lists, which Arrow does not compare, by Spark."""
     table = rows(97).append_column("n", pa.array(range(97)))

@@ -36,6 +36,7 @@ def test_spark_sql_answers_equal_the_definition(spark, folder, query, parameters
 
 
 @pytest.mark.parametrize("where", ["around 0", "everywhere"])
+@pytest.mark.thin(1)
 def test_one_answer_whatever_the_times(spark, tmp_path, where):
     """Times below 0 and at the ends of int64: Spark SQL, and two of the streams in Spark."""
     data = times_folder(tmp_path, where, 1)

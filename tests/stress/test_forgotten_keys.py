@@ -34,6 +34,7 @@ def wave(number: int, keys: int = KEYS) -> pa.Table:
 @pytest.mark.stress
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("kind", SESSIONS)
+@pytest.mark.thin(3)
 def test_ever_new_keys_hold_flat_memory(kind, way):
     pipeline = SESSIONS[kind](od.Pipeline(SCHEMA))
     held = []

@@ -164,6 +164,7 @@ def test_ctrl_c_while_the_source_blocks() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2, 8, "auto"])
 @pytest.mark.parametrize("state", ["fresh", "running", "parked"])
+@pytest.mark.thin(5)
 def test_interpreter_exits_with_an_open_stream(workers: Any, state: str) -> None:
     """Exit status 0 and nothing on stderr, whatever the workers are doing."""
     status, _, errors, seconds = script(

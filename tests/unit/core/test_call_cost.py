@@ -147,6 +147,7 @@ FRONTS: dict[str, Front] = {
 
 @pytest.mark.parametrize("workers", [0, 1, 2, "auto"])
 @pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.thin(6)
 def test_a_long_call_gets_many_rows_soon(front: str, workers: Any) -> None:
     """It got one row 24 to 65 times first, and behind other operators each size, twice the one before, as
     often as chunks are in flight: up to 233 calls.
@@ -168,6 +169,7 @@ def test_a_long_call_gets_many_rows_soon(front: str, workers: Any) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, "auto"])
 @pytest.mark.parametrize("front", ["a function", "a state"])
+@pytest.mark.thin(3)
 def test_slow_rows_come_one_by_one_behind_quick_ones(front: str, workers: Any) -> None:
     """While the first slow row ran, quick functions in front made chunks of 1,000 for it: the reader got
     nothing for as long as those took.

@@ -99,6 +99,7 @@ def test_a_stalled_consumer_makes_the_ring_full_not_wrong() -> None:
 @pytest.mark.parametrize("capacity", [2, 8, 1024])
 @pytest.mark.parametrize("producers", [1, 3])
 @pytest.mark.parametrize("start", [1, 2**32 - 5, 2**63 - 1_000_000])
+@pytest.mark.thin(6)
 def test_threads(capacity: int, producers: int, start: int) -> None:
     """Everything exactly once; positions rise; with one producer an item's position is its number."""
     n = 60_000

@@ -225,6 +225,7 @@ def check_threads(queues: PyPartitionQueues, n: int, bodies: list[Callable[[], i
 @pytest.mark.parametrize(
     ("p", "parts", "hot"), [(1, 1, 0), (2, 2, 90), (3, 1, 100), (16, 8, 50), (64, 1, 0)]
 )
+@pytest.mark.thin(12)
 def test_threads(scheme: str, workers: int, p: int, parts: int, hot: int) -> None:
     """One producer, several workers, slices of one part: in order per bucket, one worker per bucket,
     everything once.

@@ -206,6 +206,7 @@ CORNERS = {
 @pytest.mark.parametrize("heuristic", HEURISTICS)
 @pytest.mark.parametrize("corner", CORNERS)
 @pytest.mark.parametrize("operator", [0, 1, 2])
+@pytest.mark.thin(40)
 def test_corner_measurements_starve_nobody(heuristic: str, corner: str, operator: int) -> None:
     """Selectivity 0, unknown cost, costs above the slice: finite priorities, budgets in bounds,
     everybody runs.

@@ -126,6 +126,7 @@ def test_rows_that_fail(workers, on_error):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.thin(1)
 def test_many_keys_make_the_table_grow(workers):
     rows = [(None if i % 997 == 0 else (i * 2654435761) % 5003 - 2000, i // 7, i % 6) for i in range(20_000)]
     data = clicks(rows)

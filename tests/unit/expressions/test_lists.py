@@ -80,6 +80,7 @@ def check(made, data, **options):
 
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("name", ELEMENTS)
+@pytest.mark.thin(20)
 def test_elements_of_every_type(name, large):
     """Also of rows that a filter left, of slices, and behind a state; as Python counts them."""
     data = table_of(name, large=large)

@@ -79,6 +79,7 @@ ZONES = ("Europe/Rome", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata
 
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("year", [1890, 2024, 2037, 2038, 2050, 2100, 6481, 9998])
+@pytest.mark.thin(16)
 def test_readings_are_those_of_the_zones_rule(zone, year):
     column = instants(zone, f"{year}-01-01T00:00", 7 * 24 * 60 + 35, 52)
     values = [value.astimezone(ZoneInfo(zone)) for value in column.to_pylist()]

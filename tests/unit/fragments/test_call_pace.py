@@ -62,6 +62,7 @@ def pipeline_of(asked, form="numpy"):
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("call_s", [0.02, 0.5])
 @pytest.mark.parametrize("options", [{}, POSG], ids=["", "posg"])
+@pytest.mark.thin(6)
 def test_a_call_that_costs_whatever_it_has_gets_many_rows(clock, form, live, call_s, options):
     rows, pipeline = table(4_000), pipeline_of(clock.function(call_s, lambda item: 1e-5, form), form)
     data = iter(rows.to_batches(max_chunksize=100)) if live else rows

@@ -66,6 +66,7 @@ def test_a_script_that_does_not_guard_what_it_starts(call: str, processes: int, 
 
 
 @pytest.mark.parametrize("how", ["-", "file", "gone"])
+@pytest.mark.thin(1)
 def test_a_script_from_anywhere(how: str, tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)

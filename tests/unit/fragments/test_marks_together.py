@@ -209,6 +209,7 @@ def test_nodes_take_most_marks_together(made, nodes, taken):
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("made", [windows, chained])
+@pytest.mark.thin(10)
 def test_whatever_the_pieces_the_output_is_the_same(made, seed):
     rng = random.Random(seed)
     table = data(600, seed)

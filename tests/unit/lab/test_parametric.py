@@ -34,6 +34,7 @@ def same_as_serial(pipeline: Pipeline, batch: pa.RecordBatch, **options: Any) ->
 @pytest.mark.parametrize("chunk_rows", [1, 7, None])
 @pytest.mark.parametrize("state_bytes", [None, 8, 1024])
 @pytest.mark.parametrize("selectivity", [1, 0.3, 2.5, 50])
+@pytest.mark.thin(36)
 def test_the_core_is_the_twin(
     selectivity: float, state_bytes: int | None, chunk_rows: int | None, workers: int
 ) -> None:

@@ -262,6 +262,7 @@ def test_the_output_is_that_of_the_sequential_run(rows_each: int) -> None:
 @pytest.mark.parametrize("scheduler", ["ct", "lp", "et", "qst"])
 @pytest.mark.parametrize("partitioning", ["hybrid", "partitioned", "shared"])
 @pytest.mark.parametrize("chunk_rows", [None, 1, 50])
+@pytest.mark.thin(48)
 def test_under_every_scheduler_and_scheme(
     workers: int, scheduler: str, partitioning: str, chunk_rows: int | None
 ) -> None:

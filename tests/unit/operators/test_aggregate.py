@@ -43,6 +43,7 @@ def aggregates(where):
 @pytest.mark.parametrize("where", CONDITIONS)
 @settings(max_examples=25, deadline=None)
 @given(rows=ROWS)
+@pytest.mark.thin(8)
 def test_aggregate_equals_the_reference(where, emit, on_error, rows):
     chosen = aggregates(CONDITIONS[where])
     check(pipeline().key_by("j").aggregate(emit=emit, on_error=on_error, **chosen), rows)

@@ -120,6 +120,7 @@ def test_beside_polars(interval, zone):
     ids=str,
 )
 @pytest.mark.parametrize("zone", [None, "America/Havana"])
+@pytest.mark.thin(16)
 def test_the_core_and_the_reference(kind, emit, zone):
     data = times("us", zone, 300, seed=1)
     for time in ("ts", "at"):  # the clock; and a column that a function made, which is none

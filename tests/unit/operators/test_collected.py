@@ -83,6 +83,7 @@ def rows_for(kind, n, **how):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.thin(5)
 def test_the_same_everywhere(kind):
     for rows in (0, 1, 150):
         data, pipeline = rows_for(kind, rows), built(kind)

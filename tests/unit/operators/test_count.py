@@ -13,6 +13,7 @@ KEYS = [("i",), ("j",), ("u",), ("x",), ("f",), ("b",), ("s",), ("s", "j"), ("x"
 @pytest.mark.parametrize("emit", ["updates", "final"])
 @QUICK
 @given(rows=ROWS)
+@pytest.mark.thin(9)
 def test_count_equals_the_reference(key, emit, rows):
     check(pipeline().key_by(*key).count(emit=emit), rows)
 

@@ -21,6 +21,7 @@ FEW = settings(max_examples=15, deadline=None)
 @pytest.mark.parametrize("key", [(), ("b",), ("x", "s")], ids=str)
 @FEW
 @given(rows=ROWS)
+@pytest.mark.thin(12)
 def test_windows_equal_the_reference(key, time, above, on_error, rows):
     keyed = pipeline().key_by(*key) if key else pipeline()
     for window in (1, 3, 2**62):

@@ -158,6 +158,7 @@ def stamped(zone=None):
 
 @pytest.mark.parametrize("interval", ["1d", "1w", "1mo", "1q", "1y"])
 @pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+@pytest.mark.thin(4)
 def test_windows_of_the_calendar_follow_each_other_without_a_gap(interval, zone):
     data = stamped(zone)
     pipeline = filled(od.calendar(interval), source=od.Pipeline(data.schema))
@@ -177,6 +178,7 @@ WAYS = (
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.thin(2)
 def test_pandas_resamples_to_the_same(way):
     data = stamped()
     pipeline = filled(od.tumbling("1h"), source=od.Pipeline(data.schema), n=od.count(), x=od.sum("x"))
@@ -268,6 +270,7 @@ def come_and_go(unit, each=4, keys=1500):
     ],
     ids=str,
 )
+@pytest.mark.thin(3)
 def test_keys_that_never_come_again_are_forgotten_by_the_clock(kind, fills, unit):
     data = come_and_go(unit)
     keyed = od.Pipeline(data.schema).key_by("k", buckets=4)

@@ -17,6 +17,7 @@ FEW = settings(max_examples=40, deadline=None)
 @pytest.mark.parametrize("column", ["i", "j", "u", "x", "f"])
 @FEW
 @given(rows=ROWS)
+@pytest.mark.thin(5)
 def test_pair_up_equals_the_reference(column, on_error, rows):
     check(
         pipeline()

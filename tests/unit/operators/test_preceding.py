@@ -26,6 +26,7 @@ CONDITIONS = {
 @pytest.mark.parametrize("n", [1, 3, 11])  # the last: rings that grow
 @FEW
 @given(rows=ROWS)
+@pytest.mark.thin(8)
 def test_preceding_equals_the_reference(n, conditions, on_error, rows):
     options = {"on_error": on_error, **CONDITIONS[conditions]}
     kept = {"past_i": "i", "past_b": "b", "past_x": "x", "past_f": "f", "past_u": "u"}

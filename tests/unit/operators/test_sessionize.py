@@ -91,6 +91,7 @@ def test_sessions_with_long_lists_recycle_their_memory():
 @pytest.mark.parametrize("collect", [[], ["j"]], ids=str)
 @FEW
 @given(rows=ROWS)
+@pytest.mark.thin(8)
 def test_sessions_with_aggregates(collect, where, on_error, rows):
     chosen = aggregates(CONDITIONS[where])
     keyed = pipeline().key_by("b")
@@ -112,6 +113,7 @@ def test_sessions_by_other_keys(key, rows):
 @pytest.mark.parametrize("key", ["u", "i"])
 @FEW
 @given(rows=ROWS)
+@pytest.mark.thin(8)
 def test_sessions_whose_values_are_taken_where_they_lie(key, where, on_error, rows):
     """Without nulls in the time and without checked sums a loop of its own handles them; eight
     aggregates share a byte.

@@ -72,6 +72,7 @@ def test_top_k_of_many_keys_stays_small():
 )
 @FEW
 @given(rows=ROWS)
+@pytest.mark.thin(8)
 def test_top_k_equals_the_reference(by, key, window, emit, on_error, rows):
     rows = ascending(rows, window) if window else rows
     for k in (1, 3):

@@ -16,6 +16,7 @@ from ordstream.reference.run_serial import run_serial
 @pytest.mark.parametrize("k", [1, 3, 100])
 @settings(max_examples=20, deadline=None)
 @given(rows=ROWS)
+@pytest.mark.thin(8)
 def test_top_values_equal_the_reference(key, value, k, emit, rows):
     check(pipeline().key_by(key).top_values(value, k, emit=emit), rows)
 

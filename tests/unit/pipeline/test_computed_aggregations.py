@@ -75,6 +75,7 @@ ALL = WAYS | KEYED | NO_KEY
 
 
 @pytest.mark.parametrize("way", ALL)
+@pytest.mark.thin(11)
 def test_every_way_to_run_gives_what_run_serial_gives(way):
     expected = run_serial(ALL[way](keyed()), TABLE)
     assert expected.error is None

@@ -234,6 +234,7 @@ def steps_of_a_write(folder):
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+@pytest.mark.thin(2)
 def test_each_step_fails(tmp_path, error, for_good):
     steps = steps_of_a_write(tmp_path / "whole")
     silent = 0

@@ -92,6 +92,7 @@ def test_dense_sales_keep_the_lines_of_a_ticket_together(small_chunks, tmp_path)
 
 
 @pytest.mark.parametrize("days", [1, 1826])
+@pytest.mark.thin(1)
 def test_memory_does_not_grow_with_the_rows(monkeypatch, days):
     monkeypatch.setattr("ordstream.tpcxbb.generator.CHUNK_ROWS", 10_000)
 

@@ -27,6 +27,7 @@ def streamed(data, name, parameters, **options):
 
 @pytest.mark.parametrize("where", RANGES)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thin(6)
 def test_one_answer_whatever_the_times(tmp_path, where, seed):
     data = folder(tmp_path, where, seed)
     tables = Tables(data)

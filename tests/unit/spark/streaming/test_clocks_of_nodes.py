@@ -129,6 +129,7 @@ def run(stream, table, steps=STEPS, **more):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.thin(5)
 def test_a_clock_goes_on_over_other_nodes(tmp_path, kind):
     make, options = KINDS[kind]
     table, stream = rows(180, 3), Stream(tmp_path / "c", make())

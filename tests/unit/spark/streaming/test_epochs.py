@@ -61,6 +61,7 @@ def not_cut():
 @pytest.mark.parametrize(
     "pipeline", [several, computed, whole, graph, not_cut], ids=lambda made: made.__name__
 )
+@pytest.mark.thin(6)
 def test_epochs_are_one_run(tmp_path, pipeline, seed):
     rng = random.Random(seed)
     table, stream = rows(150, seed), Stream(tmp_path / "c", pipeline())

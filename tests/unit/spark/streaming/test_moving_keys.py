@@ -207,6 +207,7 @@ def test_nothing_moves_where_the_work_is_next_to_nothing_of_the_epoch(tmp_path, 
 
 
 @pytest.mark.parametrize(("slots", "moves"), [(None, True), (3, True), (2, False), (0, True)])
+@pytest.mark.thin(2)
 def test_more_nodes_than_slots_gain_nothing_by_an_even_split(tmp_path, monkeypatch, slots, moves):
     """Of three nodes the fullest has less than half of the work: two tasks at a time end no sooner."""
     for name, value in (("NOTHING", 0.0), ("FIRST", (1e-9, 1e-9, 1e-15))):

@@ -61,6 +61,7 @@ def options(way, made):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.thin(7)
 def test_each_key_goes_on_with_its_state(tmp_path, change, way):
     first, second = map(pipeline, CHANGES[change])
     table, stream = rows(160, 7), Stream(tmp_path / "c", first)

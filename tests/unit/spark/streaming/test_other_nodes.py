@@ -96,6 +96,7 @@ def learnt(operator, nodes):
 
 @pytest.mark.parametrize("grouping", ["key groups", "a map"])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.thin(8)
 def test_a_stream_goes_on_with_other_nodes(tmp_path, kind, grouping):
     table, stream = rows(180, 3), Stream(tmp_path / "c", KINDS[kind]())
     first = next((one.name for one in stream.pipeline.plan.operators if one.key), None)
