@@ -40,10 +40,14 @@ def laid_out(plan: Plan) -> Plan:
         Two operators have one name; too many lanes at a time; a shed operator whose rows do not go straight
         to the next operator.
     """
-    plan = with_clocks(named(with_one_source(plan)))
-    if plan.lanes or not plan.is_graph:
-        return plan
-    return _on_lanes(_with_copies(joined(plan)))
+    known: Plan | None = plan.made_of_it.get("laid out", plan)
+    if known is not plan:
+        return plan if known is None else known
+    found = with_clocks(named(with_one_source(plan)))
+    if not found.lanes and found.is_graph:
+        found = _on_lanes(_with_copies(joined(found)))
+    plan.made_of_it["laid out"] = None if found is plan else found
+    return found
 
 
 def check_line(plan: Plan, where: str) -> None:

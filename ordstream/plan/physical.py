@@ -9,7 +9,8 @@ their fragment of a plan; `explain` shows it; `run_serial` refuses what it refus
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ PYTHON_CHUNKS = 10
 #: Rows of a chunk whose size is found while running.
 MOST_CHUNK_ROWS = 4096
 LEAST_CHUNK_ROWS = 64
+
+#: Physical plans that a plan knows: with one more all are forgotten.
+MOST_KNOWN = 16
 
 #: Buckets from which on more of them make parts small sooner than they make the largest bucket smaller.
 ENOUGH_BUCKETS = 32
@@ -64,7 +68,7 @@ class PhysicalOperator:
     parallelism: int
     lane: int = 0
 
-    @property
+    @cached_property
     def calls(self) -> bool:
         """A call of its kernel may cost much beside its rows: it runs a function, Python's or Arrow's."""
         return self.operator.is_python or any(one.calls_arrow() for one in _expressions(vars(self.operator)))
@@ -122,7 +126,7 @@ def physical(
     without: Collection[str] = (),
     unfinished: bool = False,
 ) -> PhysicalPlan:
-    """The physical plan.
+    """The physical plan. A plan knows those that were made of it: a run of few rows takes no longer for it.
 
     Parameters
     ----------
@@ -145,6 +149,30 @@ def physical(
     PlanError
         A shed operator protects nothing, or a range partition can't be.
     """
+    asked = "physical", workers, buckets, chunk_rows, depth, max_chunks, tuple(without), unfinished
+    known = plan.made_of_it.get(asked)
+    if known is None:
+        found = _physical(plan, workers, buckets, chunk_rows, depth, max_chunks, without, unfinished)
+        if len(plan.made_of_it) >= MOST_KNOWN:
+            plan.made_of_it.clear()
+        known = plan.made_of_it[asked] = (
+            None if found.plan is plan else found.plan,
+            replace(found, plan=Plan(plan.source)),  # not this one: see `Plan.made_of_it`
+        )
+    own, found = known
+    return replace(found, plan=plan if own is None else own)
+
+
+def _physical(
+    plan: Plan,
+    workers: int,
+    buckets: int | None,
+    chunk_rows: int | None,
+    depth: int | None,
+    max_chunks: int | None,
+    without: Collection[str],
+    unfinished: bool,
+) -> PhysicalPlan:
     if not unfinished:
         check_protected(plan)
     plan = laid_out(plan)

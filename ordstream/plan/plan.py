@@ -241,6 +241,13 @@ class Plan:
         """The edges by where they come from."""
         return _grouped(self.edges, lambda edge: edge.producer)
 
+    @cached_property
+    def made_of_it(self) -> dict[Any, Any]:
+        """What was made of the plan, for its next run: who made it puts it here under a key of its own.
+        Nothing in it may refer to this plan, which would then outlive its last reference.
+        """
+        return {}
+
     def __getstate__(self) -> dict[str, Any]:
         """What is sent: the attributes, without what was found of them."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
