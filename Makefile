@@ -156,14 +156,14 @@ debug: develop ## build with bounds checks and leak counters, run the suite on t
 
 tsan: develop ## build with ThreadSanitizer, run tests/stress on that build
 	@ORDSTREAM_SANITIZE=thread $(call BUILD_APART,thread)
-	@$(call USE_APART,thread) ORDSTREAM_SANITIZE=thread \
+	@$(call USE_APART,thread) ORDSTREAM_SANITIZE=thread ORDSTREAM_CASES=all \
 	    TSAN_OPTIONS="exitcode=66 halt_on_error=0 history_size=7 suppressions=$(CURDIR)/tools/tsan.supp" \
 	    LD_PRELOAD="$(call RUNTIME,libtsan.so)" \
 	    $(FIXED_LAYOUT) $(BIN)/pytest -p no:cacheprovider --capture=sys -v tests/stress -m "not spark" $(ARGS)
 
 asan: develop ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run tests/stress on that build
 	@ORDSTREAM_SANITIZE=address $(call BUILD_APART,address)
-	@$(call USE_APART,address) ORDSTREAM_SANITIZE=address PYTHONMALLOC=malloc \
+	@$(call USE_APART,address) ORDSTREAM_SANITIZE=address ORDSTREAM_CASES=all PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:exitcode=77 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	    LD_PRELOAD="$(call RUNTIME,libasan.so) $(call RUNTIME,libstdc++.so.6)" \
 	    $(BIN)/pytest -p no:cacheprovider --capture=sys -v tests/stress -m "not spark" $(ARGS)

@@ -6,6 +6,7 @@ Environment:
 ``ORDSTREAM_TPCXBB_DATA``   folder with the real TPCx-BB rows; default ``../shared/data/tpcxbb_sf1_slice``
 ``ORDSTREAM_LONG``          set: tests that take a minute each run too, some have more rows, and all cases of
                             those run of which otherwise some do (``@pytest.mark.thin``)
+``ORDSTREAM_CASES``         ``all``: the cases only
 ``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, ``spin``, ``servers``, comma-separated: where one is
                             absent, fail, don't skip
 ``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported
@@ -82,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if (folder := folder_of(item)) in ("spark", "stress"):
             item.add_marker(folder)
-    if not os.environ.get("ORDSTREAM_LONG"):
+    if not os.environ.get("ORDSTREAM_LONG") and os.environ.get("ORDSTREAM_CASES") != "all":
         left_out = set(thinned(items))
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=[*left_out])

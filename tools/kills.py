@@ -41,6 +41,7 @@ def main() -> int:
     if not asked.minutes > 0:
         parser.error("--minutes is a number above 0")
     environment = os.environ | {
+        "ORDSTREAM_CASES": "all",
         "ORDSTREAM_KILLS": str(asked.kills),
         "ORDSTREAM_KILLS_SEED": str(asked.seed),
         "ORDSTREAM_KILLS_MINUTES": str(asked.minutes),

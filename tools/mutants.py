@@ -139,7 +139,8 @@ MUTANTS = (
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(folder), "ORDSTREAM_EXPECT_BUILD": str(folder)}
+    own = {"PYTHONPATH": str(folder), "ORDSTREAM_EXPECT_BUILD": str(folder), "ORDSTREAM_CASES": "all"}
+    return os.environ | own
 
 
 def build(folder: Path) -> None:
