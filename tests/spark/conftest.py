@@ -1,5 +1,5 @@
-"""One Spark session for all Spark tests: two cores, one node of two at a time, three retries of a failed
-task.
+"""One Spark session for all Spark tests: two cores, one node of two at a time, one retry of a failed task:
+each starts another Python.
 """
 
 import zlib
@@ -12,7 +12,7 @@ def spark(java):
     pytest.importorskip("pyspark")
     from ordstream.spark import local_session
 
-    session = local_session(2, retries=3, memory="1g")
+    session = local_session(2, retries=1, memory="1g")
     yield session
     session.stop()
 

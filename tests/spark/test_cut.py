@@ -1,6 +1,5 @@
 """`apply(..., nodes=N)` against `run_serial`: the whole output in order, tags, retries, cancels."""
 
-import itertools
 import threading
 import time
 
@@ -172,7 +171,7 @@ def test_query_2_over_nodes_equals_one_node(spark, shared_data):
     data = DataFolder(shared_data)
     clicks = data.clicks_dataframe(spark)
     answer = batch.spark_answer(spark, data, "q2")
-    for nodes, emit in itertools.product((2, 4), ("updates", "final")):
+    for nodes, emit in ((2, "updates"), (4, "final")):
         channel = Channel()
         found = apply(q2(), clicks, order_by=CLICK_ORDER, nodes=nodes, emit=emit, report=channel)
         assert q2_answer([tuple(row) for row in found.collect()]) == answer

@@ -188,7 +188,7 @@ def test_a_codec_that_raises_is_named_with_its_key(way):
 
 def test_a_codec_that_gives_no_bytes_is_refused():
     with Segment(coded(encode=sum, key=()), workers=0) as segment:
-        segment.push(DATA)
+        segment.push(DATA.slice(0, 1))
         with pytest.raises(od.CheckpointError, match=r"\): encode of its codec raised TypeError: expected"):
             segment.state()
 
