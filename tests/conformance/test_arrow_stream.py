@@ -382,6 +382,7 @@ except KeyboardInterrupt:
         ),
     ],
 )
+@pytest.mark.thin(2)
 def test_an_interrupt_stops_the_consumer_and_the_run(library: str, how: str) -> None:
     """Nothing comes out of this run, so the whole time is spent inside one pull."""
     pytest.importorskip(library)

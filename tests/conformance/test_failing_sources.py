@@ -16,6 +16,7 @@ PATIENCE = 60.0  # seconds that no test should need
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("kept", [None, False], ids=["log", "no log"])
+@pytest.mark.thin(2)
 def test_what_runs_backwards_says_which_source(processes, kept):
     sources = [od.Pipeline({"ts": int, "k": int}, source=name) for name in "pq"]
     both = od.union(*sources)

@@ -92,6 +92,7 @@ def keys_that_move(pipeline, seed):
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
+@pytest.mark.thin(1)
 def test_keys_of_all_its_joins_move(q5, tables, seed):
     pipeline, rows = q5.pipeline("mixed", tables), q5.stream(ROWS, BATCHES, 2, SCALE)
     balance = keys_that_move(pipeline, seed or 0)

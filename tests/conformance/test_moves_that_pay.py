@@ -38,7 +38,7 @@ def rows(processes, lasts):
 
 @pytest.mark.parametrize("processes", [2, 3, 4])
 @pytest.mark.parametrize(("payback", "lasts"), [(0.0, 8_000), (1.0, 2_000), (1.0, ROWS), (1e-6, 8_000)])
-@pytest.mark.thin(5)
+@pytest.mark.thin(3)
 def test_keys_move_or_do_not_and_the_output_is_the_same(processes, payback, lasts, monkeypatch):
     monkeypatch.setattr("ordstream.fragments.balancing.allowed_cpus", lambda: processes)
     data, made = rows(processes, lasts), pipeline()

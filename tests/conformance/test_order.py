@@ -95,7 +95,7 @@ def test_flush_is_in_key_order_then_flows_downstream(how):
     agree(pipeline, expected, run_core(pipeline, data, buckets=5, chunk_rows=4, **how))
 
 
-@pytest.mark.thin(20)
+@pytest.mark.thin(12)
 def test_gaps_ends_and_patterns(how):
     """Empty windows, first and last values of a part, and patterns that are asked of some texts only."""
     data = numbers()

@@ -297,7 +297,7 @@ def ways(seed, most):
 
 
 @pytest.mark.parametrize(("name", "number"), EACH)
-@pytest.mark.thin(6)
+@pytest.mark.thin(4)
 def test_the_whole_output_is_that_of_run_serial_in_every_way(name, number):
     data = source_of(name)
     built = QUERIES[name].build(SMALL_TABLES, **parameters_of(name, number))

@@ -139,6 +139,7 @@ def test_rows_stay_in_their_batches_while_these_are_few(keep, workers):
 
 @pytest.mark.parametrize("kind", ["lag", "lead"])
 @pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.thin(2)
 def test_rows_that_are_shown_again_stay_in_their_batches_while_these_are_few(kind, workers):
     built = od.Pipeline({"k": int, "v": int, "s": str}).key_by("k")
     built = built.lag({"then": "s"}, 2) if kind == "lag" else built.lead({"then": "s"}, 2)

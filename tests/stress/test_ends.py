@@ -167,7 +167,7 @@ def test_cancel_while_the_run_ends(workers: Any) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 8, "auto"])
 @pytest.mark.parametrize("how", ["close", "del", "with", "never started"])
-@pytest.mark.thin(8)
+@pytest.mark.thin(5)
 def test_stream_dropped_half_way(workers: Any, how: str) -> None:
     n = size(30_000)
     for i in range(10):

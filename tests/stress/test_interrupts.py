@@ -100,7 +100,7 @@ def collect(live: bool, workers: int) -> None:
         (collect, True, 2),
     ],
 )
-@pytest.mark.thin(3)
+@pytest.mark.thin(2)
 def test_ctrl_c_anywhere(body: Callable[[bool, int], None], live: bool, workers: int) -> None:
     interrupt = Interrupt()
     rounds = 0

@@ -57,7 +57,7 @@ def cannot_tell(why: str) -> None:
 @pytest.mark.parametrize("scheme", ["nonblocking", "lock"])
 @pytest.mark.parametrize("threads", [2, 4])
 @pytest.mark.parametrize("offer", [False, True])
-@pytest.mark.thin(4)
+@pytest.mark.thin(2)
 def test_nothing_ready_is_left_behind(scheme: str, threads: int, offer: bool) -> None:
     n = size(150_000 if threads <= CORES else 2_000)
     least = LEAST if can_meet(threads) else 0

@@ -80,7 +80,7 @@ PIPELINES = {
 @pytest.mark.parametrize(("workers", "chunk_rows", "size"), [
     (0, None, 20_000), (0, 64, 300), (1, 1000, 4500), (2, None, 20_000), (2, 7, 4500), (4, 1000, 300),
 ])  # fmt: skip
-@pytest.mark.thin(30)
+@pytest.mark.thin(18)
 def test_as_row_by_row(name, workers, chunk_rows, size):
     data = DATA.slice(3).combine_chunks()
     pipeline = PIPELINES[name](od.Pipeline(DATA.schema))

@@ -125,7 +125,7 @@ def test_of_two_clocks_of_branches_the_column_s_closes_over_nodes_too():
 @pytest.mark.parametrize(
     "kind", [od.tumbling(6), od.tumbling(6, offset=1), od.hopping(8, every=4, offset=3), od.session(3)]
 )
-@pytest.mark.thin(3)
+@pytest.mark.thin(2)
 def test_windows_behind_reorder(kind, late):
     data = drawn(jitter=12)
     source = reordered(late=late).filter(od.col("x") > 2)

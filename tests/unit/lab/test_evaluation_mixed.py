@@ -64,7 +64,7 @@ def test_a_job_in_virtual_time() -> None:
 
 
 @pytest.mark.parametrize("name", [one.name for one in EXPERIMENTS])
-@pytest.mark.thin(9)
+@pytest.mark.thin(5)
 def test_every_figure_runs_small(name: str) -> None:
     """Which claims hold is a matter of the default size; here a failure that is known must say why, with
     a figure.

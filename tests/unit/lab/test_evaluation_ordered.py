@@ -429,6 +429,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
+@pytest.mark.thin(3)
 def test_beyond_the_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ordered_load, "HEAD_S", 0.1)
     monkeypatch.setattr(real, "BATCH", 1 << 12)

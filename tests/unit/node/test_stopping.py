@@ -150,6 +150,7 @@ RUNS: dict[str, Callable[[], od.Pipeline]] = {
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.thin(8)
 def test_stopped_at_any_look(name: str, workers: int) -> None:
     """Whichever loop of a run it is in: the reader gets Cancelled after a prefix of the output, every
     chunk comes back.

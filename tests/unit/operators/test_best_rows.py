@@ -84,7 +84,7 @@ def test_updates_are_the_rows_that_are_among_the_best_when_they_come():
 
 @pytest.mark.parametrize("key", [["b"], ["s", "i"], ["x"], ["t", "d", "s"]])
 @pytest.mark.parametrize("descending", [True, False])
-@pytest.mark.thin(4)
+@pytest.mark.thin(3)
 def test_any_key_and_any_column_in_any_run(key, descending):
     draw, n = np.random.default_rng(3), 400
     data = pa.table({

@@ -30,7 +30,7 @@ def test_project_equals_the_reference(on_error, rows, integer, real, boolean):
 )
 @QUICK
 @given(rows=ROWS)
-@pytest.mark.thin(8)
+@pytest.mark.thin(5)
 def test_casts_are_range_checked(type_, on_error, rows):
     source = od.col("x") if type_ == pa.float32() else od.col("i")
     check(

@@ -34,6 +34,7 @@ AGGREGATES = {
 @pytest.mark.parametrize("keyed", [True, False])
 @settings(max_examples=120, deadline=None)
 @given(rows=ROWS, names=st.lists(st.sampled_from(sorted(AGGREGATES)), min_size=1, max_size=6, unique=True))
+@pytest.mark.thin(2)
 def test_scan_equals_the_reference(on_error, keyed, rows, names):
     start = pipeline().key_by("s") if keyed else pipeline()
     check(start.scan(on_error=on_error, **{name: AGGREGATES[name] for name in names}), rows)

@@ -217,6 +217,7 @@ def test_q2_reads_like_its_line_in_table_1():
 
 
 @pytest.mark.parametrize("parameters", [{}, {"anchor": 10_001}, {"timeout_seconds": 600, "limit": 5}])
+@pytest.mark.thin(1)
 def test_q2_equals_the_definition(folder, parameters):
     expected = ANSWERS["q2"](Tables(folder), **parameters)
     stream = run_serial(q2(**parameters), pa.Table.from_batches(folder.clicks()))
