@@ -116,9 +116,7 @@ class Cancelled(OrdstreamError):
 
 
 class Uncopied(OrdstreamError, RuntimeError):
-    """The state of a function can't be copied, so a call that fails can't be undone. No row's fault: nothing
-    skips, rejects or tries again what raises it.
-    """
+    """The state of a function can't be copied, so a call that fails can't be undone."""
 
     @classmethod
     def because(cls, error: Exception) -> Uncopied:
@@ -128,6 +126,10 @@ class Uncopied(OrdstreamError, RuntimeError):
             "that fails: declare its fields (state={...}), give it a codec (od.codec), or keep what can't "
             "be copied outside of it"
         )
+
+
+#: What no row is to blame for: `on_error=` and retries leave it alone, and the run ends.
+NO_ROWS_FAULT = (Cancelled, Uncopied)
 
 
 def told(error: BaseException) -> str:

@@ -6,7 +6,7 @@ Environment:
 ``ORDSTREAM_TPCXBB_DATA``   folder with the real TPCx-BB rows; default ``../shared/data/tpcxbb_sf1_slice``
 ``ORDSTREAM_LONG``          set: tests that take a minute each run too, some have more rows, and all cases of
                             those run of which otherwise some do (``@pytest.mark.thin``)
-``ORDSTREAM_CASES``         ``all``: the cases only
+``ORDSTREAM_CASES``         ``all``: all cases, and nothing else of the long form
 ``ORDSTREAM_REQUIRE``       any of ``java``, ``data``, ``spin``, ``servers``, comma-separated: where one is
                             absent, fail, don't skip
 ``ORDSTREAM_EXPECT_BUILD``  folder from which the package under test must have been imported

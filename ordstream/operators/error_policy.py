@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import pyarrow as pa
 
-from ordstream.errors import Cancelled, PlanError, Uncopied
+from ordstream.errors import NO_ROWS_FAULT, PlanError
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.numbers import as_int
 from ordstream.ground.packed_types import is_packed, unshared
@@ -120,7 +120,7 @@ class Retried:
             try:
                 result = self.fn(given if self.copied is None else self.copied(given))
                 return result if self.made is None else self.made(result)
-            except (Cancelled, Uncopied):
+            except NO_ROWS_FAULT:
                 raise
             except Exception:
                 if not left:

@@ -9,7 +9,7 @@ their fragment of a plan; `explain` shows it; `run_serial` refuses what it refus
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -150,17 +150,14 @@ def physical(
         A shed operator protects nothing, or a range partition can't be.
     """
     asked = "physical", workers, buckets, chunk_rows, depth, max_chunks, tuple(without), unfinished
-    known = plan.made_of_it.get(asked)
-    if known is None:
+    found: PhysicalPlan | None = plan.made_of_it.get(asked)
+    if found is None:
         found = _physical(plan, workers, buckets, chunk_rows, depth, max_chunks, without, unfinished)
         if len(plan.made_of_it) >= MOST_KNOWN:
             plan.made_of_it.clear()
-        known = plan.made_of_it[asked] = (
-            None if found.plan is plan else found.plan,
-            replace(found, plan=Plan(plan.source)),  # not this one: see `Plan.made_of_it`
-        )
-    own, found = known
-    return replace(found, plan=plan if own is None else own)
+        if found.plan is not plan:  # see `Plan.made_of_it`
+            plan.made_of_it[asked] = found
+    return found
 
 
 def _physical(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from ordstream.errors import OperatorError, PlanError, SourceError, Uncopied, told, type_and_text
+from ordstream.errors import NO_ROWS_FAULT, OperatorError, PlanError, SourceError, told, type_and_text
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
@@ -337,7 +337,7 @@ class _SerialRun:
             return step()
         except Exception as error:
             failed = operator.operator
-            skips = not isinstance(error, Uncopied)
+            skips = not isinstance(error, NO_ROWS_FAULT)
             if skips and failed.rejects and row is not None:
                 operator.rejection = type_and_text(error)
                 self.result.rejected.append((failed.name, self.serial))

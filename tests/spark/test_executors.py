@@ -46,7 +46,7 @@ def test_executors_that_are_processes_of_their_own(java, tmp_path):
         assert heard == [True, found["reports 2"], True]
     after = {name: value for name, value in found.items() if name.startswith("cancel")}
     print(after)
-    assert len(after) == (3 if os.environ.get("ORDSTREAM_LONG") else 2)
+    assert len(after) == (3 if spark_tools.LONG else 2)
     assert max(after.values()) < LONGEST_AFTER_CANCEL
 
 

@@ -312,8 +312,9 @@ def test_presorted_partitions_are_taken_in_their_order(spark, nodes):
         assert rows_of(found) == [tuple(row) for row in run_serial(one, table).rows]
     cached.unpersist()
     wrong, cached = in_fragments(spark, wrong=True)
-    with pytest.raises(Exception, match=r"row 4322 of the source comes before row \d+ in the order ts"):
-        apply(fronted, wrong, order_by="ts", nodes=nodes, presorted=True).collect()
+    for one in (fronted, pipeline) if "ORDSTREAM_LONG" in os.environ else (fronted,):
+        with pytest.raises(Exception, match=r"row 4322 of the source comes before row \d+ in the order ts"):
+            apply(one, wrong, order_by="ts", nodes=nodes, presorted=True).collect()
     cached.unpersist()
 
 

@@ -22,7 +22,7 @@ from ordstream._core.ground.stopping cimport stop_asked
 from ordstream._core.ground.threads cimport now_ns
 from ordstream._core.state.key_records cimport key_compare
 
-from ordstream.errors import Cancelled, Uncopied
+from ordstream.errors import NO_ROWS_FAULT
 
 cdef enum:
     NO_CUT = 0x7fffffff
@@ -41,10 +41,9 @@ cdef void note_skipped(Kernel* kernel, int64_t serial, Failure* f) noexcept with
 
 
 cdef bint ends_the_run(void* exc) noexcept with gil:
-    """True for KeyboardInterrupt, SystemExit, a cancelled run and a state without a copy. They are not the
-    row's fault, so on_error="skip" does not skip them."""
+    """True for KeyboardInterrupt, SystemExit and NO_ROWS_FAULT: on_error="skip" does not skip them."""
     error = <object> <PyObject*> exc
-    return isinstance(error, (Cancelled, Uncopied)) or not isinstance(error, Exception)
+    return isinstance(error, NO_ROWS_FAULT) or not isinstance(error, Exception)
 
 
 cdef void drop_failure(Failure* f) noexcept nogil:

@@ -30,7 +30,7 @@ import sysconfig
 from collections.abc import Iterable
 
 import numpy as np
-from ordstream.errors import Cancelled, Uncopied, shown
+from ordstream.errors import NO_ROWS_FAULT, Cancelled, Uncopied, shown
 
 CANCELLED = "the run was cancelled before its end"
 
@@ -518,7 +518,7 @@ cdef class ProcessKernel(KernelOwner):
                 self.states.spec.tell_fields(error)
             if position and before is not None:
                 self.states.restore(b, <char*> record, states[position - 1], before)
-            if (left == 0 or not isinstance(error, Exception) or isinstance(error, (Cancelled, Uncopied))
+            if (left == 0 or not isinstance(error, Exception) or isinstance(error, NO_ROWS_FAULT)
                     or is_cancelled(self.kernel.stop)):
                 return self.gives_up(c, slot, error, f)
         # a row of its own: the failed try may have changed lists and dicts of this one
@@ -528,6 +528,6 @@ cdef class ProcessKernel(KernelOwner):
         """The row failed: fill f; note the row, where it is rejected. Returns False."""
         exception_set(f, slot, error)
         if (self.rejections is not None and isinstance(error, Exception)
-                and not isinstance(error, (Cancelled, Uncopied))):
+                and not isinstance(error, NO_ROWS_FAULT)):
             self.rejections.add(c, slot, error)
         return False

@@ -166,3 +166,12 @@ def test_an_operator_without_a_row_in_a_node_is_no_new_one(nodes):
         pipeline, before.set_column(1, "v", [[31, 32, 33]]), nodes, {"restore": stopped.snapshot}
     )
     assert found.table.to_pylist() == [{"k": k, "v": 30 + k, "last": None} for k in (1, 2, 3)]
+    front = od.Pipeline(before.schema).key_by("k").lag({"new": "v"}).select("k", "v")
+    with pytest.raises(od.CheckpointError, match="has a stored state that fits 'lag_3' as well"):
+        run_here(front.key_by("k").lag({"last": "v"}), before, nodes, {"restore": first(before)})
+
+
+def first(table):
+    """What an unnamed lag by k has left."""
+    pipeline = od.Pipeline(table.schema).key_by("k").lag({"last": "v"})
+    return run_here(pipeline, table, 2, {"end": "suspend"}).snapshot

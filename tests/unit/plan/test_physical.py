@@ -11,6 +11,7 @@ import ordstream as od
 from ordstream.plan import physical as module
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.physical import physical
+from ordstream.plan.rewrites import REWRITES
 
 SOURCE = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("x", pa.int64())])
 
@@ -59,7 +60,7 @@ def test_a_plan_that_nobody_has_is_gone_at_once(make):
     """A table that it joins may be large; Python's collector comes when it likes."""
     plan = make().plan
     physical(plan, workers=1)
-    laid_out(plan)
+    physical(plan, workers=1, without=REWRITES)  # the plan as it is
     gone = weakref.ref(plan)
     gc.disable()
     try:

@@ -95,3 +95,14 @@ def test_a_part_to_which_no_row_has_come_is_not_new(tmp_path, nodes):
     assert [row[:-2] for row in stream.output()] == [
         tuple(row.values()) for row in made.run(table).table.to_pylist()
     ]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_an_operator_that_is_new_is_asked_for_its_name(tmp_path, nodes):
+    def of_user(pipeline):
+        return pipeline.key_by("user").lag({"before": "ts"}).select("ts", "user", "item")
+
+    stream = Stream(tmp_path / "c", of_user(od.Pipeline(SCHEMA)))
+    stream.epoch(rows(20, 7), run="one", nodes=nodes)
+    with pytest.raises(od.CheckpointError, match="has a stored state that fits 'lag_3' as well"):
+        _check_last(stream.log, of_user(of_user(od.Pipeline(SCHEMA))), {})
