@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -144,6 +145,7 @@ class Carried:
         """The carried columns of some rows of `frame`."""
         return some.select(*(column.alias(name) for name, column in self.columns.items()))
 
+    @cached_property
     def as_it_is(self) -> DataFrame:
         """All rows in the order that they have, over the partitions that they are in."""
         return self.of(self.frame)
@@ -152,7 +154,7 @@ class Carried:
         """All rows in the order that they have, in one partition."""
         if self.in_files:
             return self.sorted()
-        rows = self.as_it_is()
+        rows = self.as_it_is
         if _is_one_partition(rows):
             return rows
         if slots(rows.sparkSession) == 1 and _coalesces_in_order(rows):

@@ -256,7 +256,7 @@ def without_threads(spark: SparkSession, pipeline: Pipeline, layout: Layout) -> 
 def executors_are_here(spark: SparkSession) -> bool:
     """Whether all tasks surely run on the driver's host: in its own Java process."""
     try:
-        master = spark.sparkContext.getConf().get("spark.master", "") or ""
+        master = _settings(spark.sparkContext).get("spark.master", "") or ""
     except Exception:  # Spark Connect
         return False
     return master.startswith("local") and not master.startswith("local-cluster")
@@ -267,11 +267,16 @@ def _check(name: str, value: Any) -> None:
         raise PlanError(f"{name} must be 'auto' or a whole number from 1, got {value!r}")
 
 
+def _settings(context: Any) -> Any:
+    """What the context was configured with; its own `getConf` copies that, by some 130 calls into Java."""
+    return getattr(context, "_conf", None) or context.getConf()
+
+
 def resources(spark: SparkSession) -> Resources:
     """What this session is configured for, as far as it tells."""
     try:
         context = spark.sparkContext
-        conf = context.getConf()
+        conf = _settings(context)
     except Exception:  # Spark Connect: no context to ask
         return Resources(1, None, 1)
     cpus = max(1, int(conf.get("spark.task.cpus", "1") or 1))
@@ -313,7 +318,7 @@ def _cores_seen(context: Any) -> int | None:
 
 def _has_profiles(spark: SparkSession) -> bool:
     try:
-        conf = spark.sparkContext.getConf()
+        conf = _settings(spark.sparkContext)
     except Exception:  # Spark Connect
         return False
     master = conf.get("spark.master", "") or ""

@@ -267,7 +267,7 @@ class Job:
         """Settle how rows go to their nodes: where that is to be learnt, by jobs of their own."""
         nodes, choices = self.layout.nodes, self.choices
         hashed = len(self.fragments) > 1 and not self.fragments[0].operators
-        hashed = hashed and _hashes_alike(carried.as_it_is(), self.fragments[1])
+        hashed = hashed and _hashes_alike(carried.as_it_is, self.fragments[1])
         if hashed and set(choices) == {1} and choices[1].may_be_sparks(nodes):
             self.by_map = self.learn_in_spark(carried, choices.pop(1))
         for number in range(2, len(self.fragments) + 1):
@@ -292,7 +292,7 @@ class Job:
 
     def learn_in_spark(self, carried: Carried, choice: Choice) -> HashedMap | None:
         """DKG's map for the first key, where Spark sends the rows; None: its hash alone is as good."""
-        learnt = learn(carried.as_it_is(), _hash(self.fragments[1]), choice.given, self.layout.nodes)
+        learnt = learn(carried.as_it_is, _hash(self.fragments[1]), choice.given, self.layout.nodes)
         good = hash_is_as_good(choice, learnt.loads, learnt.by_hash, learnt.rows, HASH_KEPT)
         return None if good else learnt.by_map
 
@@ -318,7 +318,7 @@ class Job:
             return self.through(numbered(carried, presorted, 1), len(fragments), leaves="rows")
         unchecked = replace(self, order_by=(), ordering=())
         if not self.moves:  # partitions of files are in no order
-            return (unchecked if carried.in_files else self).in_nodes(carried.as_it_is(), 1, None, "rows")
+            return (unchecked if carried.in_files else self).in_nodes(carried.as_it_is, 1, None, "rows")
         if len(fragments) == 1 and not self.choices:
             # Functions are spread evenly, by what a task that runs again sees again, whatever order the rows
             # have then.
@@ -328,7 +328,7 @@ class Job:
             spread = rows.repartitionById(nodes, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
             return unchecked.in_nodes(spread.select(*carried.columns), 1, None, "rows")
         short = None if self.choices or presorted or len(fragments) != 2 else _front_in_nodes(fragments)
-        if short is None or not _hashes_alike(carried.as_it_is(), short[1]):
+        if short is None or not _hashes_alike(carried.as_it_is, short[1]):
             return self.through(placed(carried, presorted), len(fragments), leaves="rows")
         rows, by = carried.with_keys()
         alone = replace(self, fragments=short, direct=True)

@@ -53,7 +53,7 @@ def row_count(carried: Carried) -> Column:
 
 def placed(carried: Carried, presorted: bool) -> DataFrame:
     """The carried rows in order, with what only compares as their serials do."""
-    rows = carried.as_it_is() if presorted else carried.sorted(everywhere=True)
+    rows = carried.as_it_is if presorted else carried.sorted(everywhere=True)
     return rows.withColumn(SERIAL, F.monotonically_increasing_id())
 
 
@@ -79,7 +79,7 @@ def numbered(
         rows = numbered_in_files(carried.frame, carried.columns, carried.keys, carried.texts)
         count = F.col(TOTAL) if count is None else count
     elif not by:
-        rows = carried.as_it_is().zipWithIndex(SERIAL)
+        rows = carried.as_it_is.zipWithIndex(SERIAL)
         count = row_count(carried) if count is None else count
     else:
         here = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_MASK))
