@@ -34,6 +34,7 @@ from ordstream.expressions.namespaces import Strings, Times, reading
 from ordstream.expressions.synonyms import advice
 from ordstream.ground.choices import flag, gone_through, is_text
 from ordstream.ground.numbers import as_int, is_number
+from ordstream.ground.type_names import kinds
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
 TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -465,12 +466,10 @@ def _cast_target(type_: Any) -> pa.DataType:
     if isinstance(target, str):
         try:
             target = pa.field("", target).type
-        except ValueError as error:
-            raise SchemaError(f"cast: {error}") from None
+        except ValueError:
+            raise SchemaError(f"{type_!r} is no type: {kinds(type_)}") from None
     if not isinstance(target, pa.DataType):
-        raise SchemaError(
-            f"a pyarrow type, its name, or int, float, bool, str, bytes is needed, got {type_!r}"
-        )
+        raise SchemaError(f"{type_!r} is no type: {kinds(type_)}")
     return target
 
 
