@@ -4,6 +4,8 @@ here; `ordstream.pipeline.synonyms` has those of a pipeline.
 
 from __future__ import annotations
 
+from typing import Any
+
 _ROWS = "an expression looks at one row; write "
 _AGGREGATE = "{} is an aggregation: od.{}(column) in .aggregate(...) or .scan(...)"
 
@@ -233,3 +235,17 @@ def advice(name: str, family: str = "") -> str:
     """
     found = _WORDS.get((family, name))
     return "" if found is None else f": {found}"
+
+
+def instead_of_constant(value: Any) -> str:
+    """What to write for something that is no constant, with a separator in front; empty for others."""
+    method = type(getattr(value, "__self__", None))
+    if method.__module__.startswith("ordstream.expressions."):
+        return f"; it is a method, and is called: .{value.__name__}(...)"
+    if callable(value):
+        return "; a function of rows goes to .map(fn, schema=...)"
+    if isinstance(getattr(value, "function", None), str):
+        return f"; an aggregation is written in .aggregate(...) or .scan(...): name=od.{value.function}(...)"
+    if type(value).__name__ in ("Expr", "Expression", "Column"):
+        return "; a column is written od.col(name)"
+    return ""
