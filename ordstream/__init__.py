@@ -238,4 +238,10 @@ if not TYPE_CHECKING:  # else any name would be right for a type checker, a miss
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    """What is installed: `help` and its like ask for each name that stands here."""
+    import importlib.util
+
+    there = {name for name in _SUBMODULES if importlib.util.find_spec(f"ordstream.{name}") is not None}
+    if importlib.util.find_spec("pyspark") is None:
+        there.discard("spark")
+    return sorted({*globals(), *__all__, *there})

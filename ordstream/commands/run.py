@@ -83,7 +83,7 @@ def add_demo(demo: argparse.ArgumentParser) -> None:
         "--data", type=Path, help="folder with web_clickstreams files, Parquet or CSV (default: generate)"
     )
     demo.add_argument(
-        "--rows", type=int, help=f"rows to generate (default: {DEMO_ROWS}; with --stream 200000)"
+        "--rows", type=_count, help=f"rows to generate (default: {DEMO_ROWS}; with --stream 200000)"
     )
     demo.add_argument(
         "--stream",

@@ -31,9 +31,10 @@ from ordstream.expressions.dense_table import dense_table
 from ordstream.expressions.fields import Structs
 from ordstream.expressions.lists import Lists
 from ordstream.expressions.namespaces import Strings, Times, reading
-from ordstream.expressions.synonyms import advice
+from ordstream.expressions.synonyms import advice, instead_of_constant
 from ordstream.ground.choices import flag, gone_through, is_text
 from ordstream.ground.numbers import as_int, is_number
+from ordstream.ground.type_names import kinds
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
 
 TEMPORAL_OBJECTS = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -47,7 +48,8 @@ class Expr:
     def __bool__(self) -> NoReturn:
         raise TypeError(
             f"the expression {self!r} has no truth value yet: write & | ~ for and, or, not "
-            "(each side in parentheses), and (a < b) & (b < c) for a < b < c"
+            "(each side in parentheses), (a < b) & (b < c) for a < b < c, od.when(c).then(a).otherwise(b) "
+            "for a if c else b, and a.maximum(b) for max(a, b)"
         )
 
     def __contains__(self, value: Any) -> bool:
@@ -113,10 +115,10 @@ class Expr:
         return Apply("abs", self)
 
     def __eq__(self, other: Any) -> Expr:  # type: ignore[override]
-        return Apply("eq", self, other)
+        return Apply("eq", self, _no_none(other, f"{self!r}.is_null()"))
 
     def __ne__(self, other: Any) -> Expr:  # type: ignore[override]
-        return Apply("ne", self, other)
+        return Apply("ne", self, _no_none(other, f"{self!r}.is_not_null()"))
 
     def __lt__(self, other: Any) -> Expr:
         return Apply("lt", self, other)
@@ -377,9 +379,9 @@ class Literal(Expr):
         if isinstance(value, np.generic) and not isinstance(value, TEMPORAL_OBJECTS):
             value = value.item()
         if value is not None and not isinstance(value, CONSTANTS):
-            which = "; a function of rows goes to .map(fn, schema=...)" if callable(value) else ""
             raise SchemaError(
-                f"{value!r} ({type(value).__name__}) can't be a constant in an expression{which}"
+                f"{shown(value)} ({type(value).__name__}) can't be a constant in an expression"
+                f"{instead_of_constant(value)}"
             )
         if isinstance(value, TEMPORAL_OBJECTS) and bool(value != value):
             raise SchemaError(
@@ -460,17 +462,24 @@ class Apply(Expr):
         return f"{texts[0]}.{self.function}({', '.join(given)})"
 
 
+def _no_none(other: Any, instead: str) -> Any:
+    """The other side of `==` or `!=`; SchemaError where it is None: that is null for each row, so a filter
+    would drop them all.
+    """
+    if other is None:
+        raise SchemaError(f"nothing equals null, None, or differs from it: write {instead}")
+    return other
+
+
 def _cast_target(type_: Any) -> pa.DataType:
     target = PYTHON_TYPES.get(type_, type_) if isinstance(type_, type) else type_
     if isinstance(target, str):
         try:
             target = pa.field("", target).type
-        except ValueError as error:
-            raise SchemaError(f"cast: {error}") from None
+        except ValueError:
+            raise SchemaError(f"{type_!r} is no type: {kinds(type_)}") from None
     if not isinstance(target, pa.DataType):
-        raise SchemaError(
-            f"a pyarrow type, its name, or int, float, bool, str, bytes is needed, got {type_!r}"
-        )
+        raise SchemaError(f"{type_!r} is no type: {kinds(type_)}")
     return target
 
 

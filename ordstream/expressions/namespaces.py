@@ -96,7 +96,7 @@ class Strings:
 
     def head(self, n: int) -> Expr:
         """The first `n` characters."""
-        return self.slice(0, n)
+        return self.slice(0, _whole(n, "str.head: n", 0))
 
     def tail(self, n: int) -> Expr:
         """The last `n` characters."""

@@ -4,6 +4,8 @@ here; `ordstream.pipeline.synonyms` has those of a pipeline.
 
 from __future__ import annotations
 
+from typing import Any
+
 _ROWS = "an expression looks at one row; write "
 _AGGREGATE = "{} is an aggregation: od.{}(column) in .aggregate(...) or .scan(...)"
 
@@ -31,10 +33,38 @@ _ELSEWHERE = {
         "struct.field(name)": "getField getItem",
         "dt.year() and the like": "year month day hour minute second",
         "column.length()": "len size",
+        "str.length()": "char_length character_length",
+        "str.contains(pattern, regex=True)": "regexp_like regexp",
+        "dt.day()": "dayofmonth",
+        "dt.epoch(unit)": "unix_timestamp to_unix_timestamp unix_seconds",
+        "column + datetime.timedelta(...)": "date_add date_sub dateadd",
         "list.contains(value)": "array_contains",
         "list.get(index)": "element_at",
         "column % n": "mod",
         "~column": "not_",
+        "a == b": "eq",
+        "a != b": "ne",
+        "a > b": "gt",
+        "a >= b": "ge",
+        "a < b": "lt",
+        "a <= b": "le",
+        "(a == b).fill_null(a.is_null() & b.is_null())": "eqNullSafe eq_missing equal_null",
+        "a + b": "add",
+        "a - b": "sub subtract",
+        "a * b": "mul multiply",
+        "a / b": "truediv div divide",
+        "a // b": "floordiv",
+        "-column": "neg negative negate",
+        "a & b": "and_",
+        "a | b": "or_",
+        "is_nan()": "isNaN isnan",
+        "log(), log(2)": "ln log2",
+        "pow(exponent)": "power",
+        "ceil()": "ceiling",
+        "acos()": "arccos",
+        "asin()": "arcsin",
+        "atan()": "arctan",
+        "atan2(x)": "arctan2",
         "od.when(column > 0).then(1).when(column < 0).then(-1).otherwise(0)": "sign signum",
         "od.when(column < 1).then('a').when(column < 2).then('b').otherwise('c')": "cut",
         "list.join(separator)": "array_join",
@@ -109,7 +139,13 @@ _WORDS |= {
         "cum_min(column)": "cum_min cummin",
         "cum_max(column)": "cum_max cummax",
         "forward_fill(column)": "forward_fill ffill",
-        "window(...).aggregate(...), scan(...) or lag(...)": "over rolling rolling_mean rolling_sum rolling",
+        "window(...).aggregate(...), scan(...) or lag(...)": (
+            "over rolling rolling_mean rolling_sum rolling_min rolling_max rolling_std rolling_var "
+            "rolling_median rolling_quantile rolling_mean_by rolling_sum_by rolling_min_by rolling_max_by"
+        ),
+        "scan(name=od.mean(column))": "expanding",
+        "head(n)": "head limit",
+        "tail(n)": "tail",
         "top_k(...), or cum_count()": "rank",
         "process(...), which keeps the value so far": "ewm_mean cum_prod",
         "process(...), which keeps rows until the next value": "backward_fill bfill interpolate",
@@ -152,18 +188,36 @@ _WORDS |= {
         "od.hopping(length, every=...), or od.rolling(length) with a window per row": (
             "sliding SlidingWindow SlidingWindower HoppingWindow hop"
         ),
-        "od.count_distinct(column)": "n_unique nunique approx_n_unique approx_count_distinct",
+        "od.count_distinct(column)": (
+            "n_unique nunique approx_n_unique approx_count_distinct countDistinct approxCountDistinct"
+        ),
         "od.mean(column)": "avg",
-        "od.std(column)": "stddev",
+        "od.std(column)": "stddev stddev_samp",
+        "od.var(column)": "variance var_samp",
         "od.arg_max(column, by)": "max_by",
         "od.arg_min(column, by)": "min_by",
-        "od.collect(column)": "collect_list implode",
+        "od.collect(column)": "collect_list implode array_agg",
         "key_by(...).lag(column)": "lag",
         "key_by(...).lead(column)": "lead",
-        "key_by(...).cum_count()": "row_number",
+        "key_by(...).cum_count()": "row_number cum_count",
+        "key_by(...).cum_sum(column)": "cum_sum",
         "od.lit(value)": "literal",
-        "od.Pipeline(table.schema), and run(table)": "DataFrame LazyFrame read_csv read_parquet from_arrow",
+        "od.Pipeline(table.schema), and run(table)": (
+            "DataFrame LazyFrame read_csv read_parquet read_ipc read_json scan_csv scan_ipc from_arrow "
+            "from_pandas from_dict from_dicts"
+        ),
+        "od.ParquetSource(paths), which run takes": "scan_parquet",
         "od.col(name).struct.field(...)": "field",
+    }.items()
+    for name in names.split()
+}
+_WORDS |= {
+    ("", name): f"{_ROWS}pipeline.{ours}"
+    for ours, names in {
+        "filter(column.is_not_null())": "drop_nulls dropna",
+        "deduplicate(column)": "unique drop_duplicates",
+        "flat_map(od.explode(column))": "explode",
+        "key_by(column).count()": "value_counts",
     }.items()
     for name in names.split()
 }
@@ -181,3 +235,17 @@ def advice(name: str, family: str = "") -> str:
     """
     found = _WORDS.get((family, name))
     return "" if found is None else f": {found}"
+
+
+def instead_of_constant(value: Any) -> str:
+    """What to write for something that is no constant, with a separator in front; empty for others."""
+    method = type(getattr(value, "__self__", None))
+    if method.__module__.startswith("ordstream.expressions."):
+        return f"; it is a method, and is called: .{value.__name__}(...)"
+    if callable(value):
+        return "; a function of rows goes to .map(fn, schema=...)"
+    if isinstance(getattr(value, "function", None), str):
+        return f"; an aggregation is written in .aggregate(...) or .scan(...): name=od.{value.function}(...)"
+    if type(value).__name__ in ("Expr", "Expression", "Column"):
+        return "; a column is written od.col(name)"
+    return ""

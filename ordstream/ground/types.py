@@ -37,6 +37,7 @@ from ordstream.ground.packed_types import (
     unsupported,
 )
 from ordstream.ground.spark_types import is_sparks, schema_of_spark
+from ordstream.ground.type_names import kinds
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -231,8 +232,7 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
         try:
             fields.append(pa.field(name, PYTHON_TYPES.get(type_, type_)))
         except (TypeError, ValueError) as error:
-            kinds = "a type is a pyarrow.DataType, its name, or one of int, float, bool, str, bytes"
-            raise SchemaError(f"{where}: column {name!r} can't be {type_!r}: {kinds}") from error
+            raise SchemaError(f"{where}: column {name!r} can't be {type_!r}: {kinds(type_)}") from error
     return pa.schema(fields)
 
 

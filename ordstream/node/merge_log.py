@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ordstream.errors import OperatorError, PlanError, SourceError
+from ordstream.errors import OperatorError, SourceError
+from ordstream.plan.sources import MERGE_LOG
 
-SCHEMA = pa.schema([("source", pa.string()), ("rows", pa.int64())])
 # A run of rows takes 8 bytes: number of the source, rows. Longer ones are written as several.
 ENTRY = np.dtype([("source", np.uint32), ("rows", np.uint32)])
 # Parts, of a batch each, that become one array: an array of a few entries takes more than they do.
@@ -92,7 +92,7 @@ class MergeLog:
     def _as_table(self, found: list[npt.NDArray[Any]]) -> pa.Table:
         entries = np.concatenate([*found, np.empty(0, ENTRY)])
         names = pa.array(self._names, pa.string()).take(pa.array(entries["source"]))
-        return pa.Table.from_arrays([names, pa.array(entries["rows"].astype(np.int64))], schema=SCHEMA)
+        return pa.Table.from_arrays([names, pa.array(entries["rows"].astype(np.int64))], schema=MERGE_LOG)
 
 
 def log_of(data: Any) -> MergeLog | None:
@@ -123,23 +123,3 @@ def of_source(failure: BaseException | None, log: MergeLog | None, begun: int) -
             line += ", which idle= did not wait for, so that rows of others came before: give a longer idle="
         failure.args = (f"{failure}\n  {line}", *failure.args[1:])
     return failure
-
-
-def choices(log: Any, names: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(number of the source, rows) of a log's table.
-
-    Raises
-    ------
-    PlanError
-        It is no log of these sources.
-    """
-    if not isinstance(log, pa.Table) or not log.schema.equals(SCHEMA):
-        raise PlanError(f"merge_log must be the table of a run's merge_log, got {type(log).__name__}")
-    strange = sorted(set(log["source"].unique().to_pylist()) - set(names), key=str)
-    if strange:
-        raise PlanError(f"merge_log is of other sources: it has {strange[0]!r}")
-    for place, rows in enumerate(log["rows"].to_pylist()):
-        if rows is None or rows < 0:
-            raise PlanError(f"merge_log has {rows} rows in its row {place + 1}")
-    for source, rows in zip(log["source"].to_pylist(), log["rows"].to_pylist(), strict=True):
-        yield names.index(source), rows

@@ -21,11 +21,11 @@ from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import PlanError, SourceError
 from ordstream.ground.duration import nanoseconds
 from ordstream.node import source
-from ordstream.node.merge_log import MergeLog, choices
+from ordstream.node.merge_log import MergeLog
 from ordstream.node.positions import Positions
 from ordstream.node.reading import Reading
 from ordstream.plan.outputs import Output
-from ordstream.plan.sources import data_of_each
+from ordstream.plan.sources import data_of_each, merge_choices
 
 # How long the end of a merge waits for sources that block, together.
 BLOCKED_SOURCE_S = 0.5
@@ -153,7 +153,7 @@ class MergedSources:
         self._idle = None if idle is None else float(nanoseconds(idle, "idle")) / 1e9
         self._came = threading.Condition()
         self.log = None if log is False else MergeLog(names)
-        self._chosen = None if log is None or log is False else [*choices(log, names)]
+        self._chosen = None if log is None or log is False else [*merge_choices(log, names)]
         self._sources: list[_Waiting] = []
         self._positions: list[Positions] = []
 

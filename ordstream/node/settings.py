@@ -17,7 +17,8 @@ from ordstream.ground.choices import is_one_of
 from ordstream.ground.numbers import as_int
 from ordstream.ground.ordertags import OrderTag
 from ordstream.operators.arguments import MOST_BUCKETS
-from ordstream.operators.punctuation import Every
+from ordstream.operators.functions import check_arguments
+from ordstream.operators.punctuation import check_every
 from ordstream.operators.shed import log_of
 from ordstream.snapshots.checkpoint import Checkpoint
 
@@ -189,8 +190,10 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
             "emitted_through must be an order tag, od.OrderTag(serial, index), such as "
             f"stream.emitted_through; got {settings.emitted_through!r}"
         )
-    if settings.progress is not None and not callable(settings.progress):
-        raise PlanError(f"progress must be callable, got {settings.progress!r}")
+    if settings.progress is not None:
+        if not callable(settings.progress):
+            raise PlanError(f"progress must be callable, got {settings.progress!r}")
+        check_arguments(settings.progress, "progress", "progress(issued, emitted)")
     within: Any = settings.marker_percentiles
     if within is not None and not (
         isinstance(within, tuple | list)
@@ -202,8 +205,7 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     folder = settings.checkpoint
     if folder is not None and not isinstance(folder, str | os.PathLike | Checkpoint):
         raise PlanError(f"checkpoint must be a folder or an od.Checkpoint, got {folder!r:.80}")
-    if settings.punctuate is not None and not isinstance(settings.punctuate, Every):
-        raise PlanError(f"punctuate must be od.every(column, period), got {settings.punctuate!r}")
+    check_every(settings.punctuate)
     if settings.shed_log is not None and not isinstance(settings.shed_log, pa.Table):
         log_of(settings.shed_log, "")  # says what it is
     if settings.arrivals is not None:

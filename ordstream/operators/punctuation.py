@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,6 +27,12 @@ class Every:
         if period < 1:
             raise PlanError(f"every: the period must be at least 1, got {self.period!r}")
         return index, period
+
+
+def check_every(punctuate: Any) -> None:
+    """PlanError unless a run can have it as its `punctuate=`."""
+    if punctuate is not None and not isinstance(punctuate, Every):
+        raise PlanError(f"punctuate must be od.every(column, period), got {punctuate!r:.80}")
 
 
 def every(column: str, period: Duration) -> Every:

@@ -190,7 +190,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         if isinstance(predicate, Expr):
             return self._then(Filter.bind(site, predicate))
         if not callable(predicate):
-            raise PlanError(f"{site.name}: an expression or a function is needed, got {predicate!r}")
+            raise PlanError(f"{site.name}: od.col('x') > 1 or a function is needed, got {predicate!r:.200}")
         return self._then(FilterFunction.bind(site, predicate))
 
     def branch(

@@ -11,9 +11,9 @@ from ordstream.ground.choices import is_one_of
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
 from ordstream.node.settings import check_known, whole
-from ordstream.plan.outputs import Output, with_outputs
+from ordstream.plan.outputs import Output, plans_of, with_outputs
 from ordstream.plan.plan import Plan
-from ordstream.plan.sources import data_of_the_one, wide_source, with_one_source
+from ordstream.plan.sources import check_merge, data_of_the_one, wide_source, with_one_source
 
 if TYPE_CHECKING:
     from ordstream.node.node import Stream
@@ -185,15 +185,7 @@ class Runs:
 
     def _several(self, outputs: Mapping[str, Runs]) -> tuple[Plan, tuple[Output, ...]]:
         """The plan of several outputs."""
-        given: Any = outputs
-        if not isinstance(given, Mapping) or not given:
-            raise PlanError(f"outputs must be a mapping of names to pipelines, got {outputs!r:.80}")
-        for name, pipeline in given.items():
-            if not isinstance(name, str) or not name or not isinstance(pipeline, Runs):
-                raise PlanError(
-                    f"outputs must be a mapping of names to pipelines; got {name!r}: {pipeline!r:.80}"
-                )
-        plan, named = with_outputs({name: pipeline.plan for name, pipeline in outputs.items()})
+        plan, named = with_outputs(plans_of(outputs))
         if not set(self.plan.all_sources) <= set(plan.all_sources):
             raise PlanError("outputs: none of them goes on from the source of the pipeline that is run")
         return plan, named
@@ -218,14 +210,9 @@ def fed(
     PlanError
         `merge_by` is given for one source, or not for several; the data are not those of the sources.
     """
-    if not plan.sources:
-        for name, option in (("merge_by", merge_by), ("idle", idle), ("merge_log", merge_log)):
-            if option is not None:
-                raise PlanError(f"{name} is for a pipeline of several sources; this one has one")
-        return plan, data_of_the_one(plan.name, data)
+    check_merge(plan, merge_by, idle=idle, merge_log=merge_log)
     if merge_by is None:
-        names = ", ".join(repr(source.name) for source in plan.sources)
-        raise PlanError(f"the pipeline has the sources {names}: say which column merges them, merge_by='ts'")
+        return plan, data_of_the_one(plan.name, data)
     from ordstream.node.merging import MergedSources
 
     ways, wide = wide_source(plan)

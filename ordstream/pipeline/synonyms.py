@@ -21,7 +21,7 @@ _ELSEWHERE = {
     "with_columns, or map with a function": "mapValues",
     "forward_fill": "ffill",
     "head, or filter before": "slice",
-    "top_k(k, by=column), the smallest with descending=False": "nlargest nsmallest",
+    "top_k(k, by=column), the smallest with descending=False": "nlargest nsmallest bottom_k",
     "lag({'before': column}), then with_columns(change=od.col(column) / od.col('before') - 1)": "pct_change",
     "top_k(...), or cum_count()": "rank dense_rank",
     "scan, lag or a window(...) behind key_by": "over transform",
@@ -29,6 +29,8 @@ _ELSEWHERE = {
         "rolling_mean rolling_sum rolling_min rolling_max rolling_std rowsBetween"
     ),
     "with_columns(name=od.col(name).fill_null(value))": "fill_null fillna",
+    "with_columns(name=od.col(name).fill_nan(value))": "fill_nan",
+    "a run of several sources with merge_by=": "merge_sorted",
     "with_columns(name=od.col(name).cast(type))": "cast astype",
     "filter(od.col(name).is_not_null())": "drop_nulls dropna",
     "inspect(print)": "peek print",
@@ -41,7 +43,7 @@ _ELSEWHERE = {
     ),
     "join_interval": "interval_join intervalJoin",
     "schema": "columns dtypes print_schema printSchema",
-    "scan": "cumulate",
+    "scan": "cumulate expanding",
     "cum_sum": "cumsum",
     "cum_count": (
         "cumcount row_number with_row_index with_row_count zipWithIndex monotonically_increasing_id"
@@ -49,7 +51,7 @@ _ELSEWHERE = {
     "cum_min": "cummin",
     "cum_max": "cummax",
     "deduplicate": "drop_duplicates dropDuplicates dropDuplicatesWithinWatermark unique distinct",
-    "head": "limit first_n",
+    "head": "limit first_n take",
     "tail": "last_n",
     "lag": "shift",
     "window(od.tumbling(...), time=...).aggregate(...)": (
@@ -74,6 +76,11 @@ _ELSEWHERE = {
     "with_columns(name=od.col(struct).struct.field(name))": "unnest",
     "map_batches": "mapInArrow mapInPandas map_in_arrow mapPartitions map_partitions",
     "stream(data), or od.spark.stream(...)": "writeStream foreachBatch sink_to add_sink addSink to",
+    "run(data).table, a table of pyarrow": (
+        "to_dict to_dicts to_numpy to_list tolist item write_parquet write_csv write_ipc sink_parquet "
+        "sink_csv sink_ipc to_parquet to_csv to_feather"
+    ),
+    "stream(data), which gives batches": "iter_rows iter_slices itertuples iterrows toLocalIterator",
     "run(data), or stream(data)": (
         "collect execute compute start to_arrow toArrow toPandas to_pandas to_polars show write"
     ),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
+from ordstream.errors import PlanError
 from ordstream.operators.operator import Site
 from ordstream.operators.union import From, Union
 from ordstream.plan.plan import Plan
@@ -34,6 +36,21 @@ class Output:
     name: str
     schema: pa.Schema
     columns: tuple[int, ...]
+
+
+def plans_of(outputs: Any) -> dict[str, Plan]:
+    """The plans of several outputs, by name; PlanError where these are no mapping of names to pipelines."""
+    if not isinstance(outputs, Mapping) or not outputs:
+        raise PlanError(f"outputs must be a mapping of names to pipelines, got {outputs!r:.80}")
+    found = {}
+    for name, pipeline in outputs.items():
+        plan = getattr(pipeline, "plan", None)
+        if not isinstance(name, str) or not name or not isinstance(plan, Plan):
+            raise PlanError(
+                f"outputs must be a mapping of names to pipelines; got {name!r}: {pipeline!r:.80}"
+            )
+        found[name] = plan
+    return found
 
 
 def with_outputs(plans: Mapping[str, Plan]) -> tuple[Plan, tuple[Output, ...]]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError
 from ordstream.expressions.expr import Column
+from ordstream.ground.choices import is_text
 from ordstream.ground.types import is_temporal
 from ordstream.operators.branch import Branch
 from ordstream.operators.clocks import ReorderedClock
@@ -21,6 +22,9 @@ from ordstream.operators.operator import Operator, Site
 from ordstream.operators.project import Project
 from ordstream.plan.outputs import Output, widened
 from ordstream.plan.plan import SOURCE, Edge, Plan
+
+#: Of the table that says which source each row of a merge came from.
+MERGE_LOG = pa.schema([("source", pa.string()), ("rows", pa.int64())])
 
 
 def wide_source(plan: Plan) -> tuple[tuple[Output, ...], pa.Schema]:
@@ -41,7 +45,7 @@ def with_one_source(plan: Plan, merge_by: str | None = None) -> Plan:
     Raises
     ------
     PlanError
-        A source has no such column, or of another type.
+        It is no name, or a source has no such column, or of another type.
     """
     if not plan.sources:
         return plan
@@ -65,6 +69,10 @@ def with_one_source(plan: Plan, merge_by: str | None = None) -> Plan:
 
 
 def _merge_column(plan: Plan, merge_by: str, wide: pa.Schema) -> int:
+    if not is_text(merge_by):
+        raise PlanError(
+            f"merge_by is the name of one column, which all sources have, such as 'ts'; got {merge_by!r:.80}"
+        )
     types = {}
     for source in plan.sources:
         at = source.schema.get_field_index(merge_by)
@@ -96,6 +104,39 @@ def _by_clock(plan: Plan, position: int, clock: int | None, merge_by: str | None
     at = wanted[0]
     same = isinstance(at, int) and plan.sources[port].schema.names[at] == merge_by
     return operator.with_clock(clock if same else None)
+
+
+def check_merge(plan: Plan, merge_by: str | None, **others: Any) -> None:
+    """PlanError where what is said of a merge of sources is for several, and the plan has one, or the other
+    way round. `others`: further options of a merge.
+    """
+    if not plan.sources:
+        for name, option in {"merge_by": merge_by, **others}.items():
+            if option is not None:
+                raise PlanError(f"{name} is for a pipeline of several sources; this one has one")
+    elif merge_by is None:
+        names = ", ".join(repr(source.name) for source in plan.sources)
+        raise PlanError(f"the pipeline has the sources {names}: say which column merges them, merge_by='ts'")
+
+
+def merge_choices(log: Any, names: Sequence[str | None]) -> Iterator[tuple[int, int]]:
+    """(number of the source, rows) of the table of a merge's log.
+
+    Raises
+    ------
+    PlanError
+        It is no log of these sources.
+    """
+    if not isinstance(log, pa.Table) or not log.schema.equals(MERGE_LOG):
+        raise PlanError(f"merge_log must be the table of a run's merge_log, got {type(log).__name__}")
+    strange = sorted(set(log["source"].unique().to_pylist()) - set(names), key=str)
+    if strange:
+        raise PlanError(f"merge_log is of other sources: it has {strange[0]!r}")
+    for place, rows in enumerate(log["rows"].to_pylist()):
+        if rows is None or rows < 0:
+            raise PlanError(f"merge_log has {rows} rows in its row {place + 1}")
+    for source, rows in zip(log["source"].to_pylist(), log["rows"].to_pylist(), strict=True):
+        yield names.index(source), rows
 
 
 def data_of_each(names: Sequence[str | None], data: Any) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ordstream.errors import NO_ROWS_FAULT, OperatorError, PlanError, SourceError, told, type_and_text
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
+from ordstream.ground.numbers import is_whole
 from ordstream.ground.ordercheck import runs_backwards
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import (
@@ -28,11 +30,20 @@ from ordstream.ground.types import (
 )
 from ordstream.ground.user_code import place_of
 from ordstream.operators.clocks import ComputedClock
+from ordstream.operators.punctuation import check_every
+from ordstream.operators.shed import log_of
 from ordstream.plan.clock import SOURCE_MARKS, clock_needed_by, clock_of, in_run, marks_of
 from ordstream.plan.lanes import laid_out
-from ordstream.plan.outputs import Output, with_outputs
+from ordstream.plan.outputs import Output, plans_of, with_outputs
 from ordstream.plan.physical import physical
-from ordstream.plan.sources import data_of_each, data_of_the_one, wide_source, with_one_source
+from ordstream.plan.sources import (
+    check_merge,
+    data_of_each,
+    data_of_the_one,
+    merge_choices,
+    wide_source,
+    with_one_source,
+)
 from ordstream.reference.base import Mark, Row, SerialOperator
 from ordstream.reference.serial_graph import SerialGraph
 
@@ -184,19 +195,24 @@ def run_serial(
     SourceError
         The data does not match the source schema.
     SchemaError, PlanError
-        The punctuation does not, or is given under both names; a plan that no node takes
-        (`ordstream.plan.physical`); end="suspend" where the last operator emits at the end only; `after` a
-        result that was not suspended.
+        The punctuation does not, or is given under both names; an option that `run` would refuse; a plan
+        that no node takes (`ordstream.plan.physical`); end="suspend" where the last operator emits at the
+        end only; `after` a result that was not suspended.
     """
     if not hasattr(getattr(pipeline, "plan", None), "operators"):
         raise PlanError(
             f"run_serial takes a pipeline and its data, run_serial(pipeline, data); got "
             f"{type(pipeline).__name__}"
         )
+    if punctuate is not None and time_punctuation is not None:
+        raise PlanError("punctuate= and time_punctuation= are two names of one option: give one")
+    punctuate = time_punctuation if punctuate is None else punctuate
+    _check_options(punctuate, shed_log, shed_partition, end)
     written: Plan = pipeline.plan
     named: tuple[Output, ...] = ()
     if outputs is not None:
-        written, named = with_outputs({name: one.plan for name, one in outputs.items()})
+        written, named = with_outputs(plans_of(outputs))
+    check_merge(written, merge_by, merge_log=merge_log)
     plan = laid_out(with_one_source(written, merge_by))
     physical(plan, workers=0)
     names = [source.name for source in written.sources]
@@ -204,9 +220,7 @@ def run_serial(
     rows = _merged(written, given, merge_by, merge_log) if names else _source_rows(plan.source, given)
     if end == "suspend":
         refuse_suspend(plan)
-    if punctuate is not None and time_punctuation is not None:
-        raise PlanError("punctuate= and time_punctuation= are two names of one option: give one")
-    run = _begun(written, plan, time_punctuation if punctuate is None else punctuate, after)
+    run = _begun(written, plan, punctuate, after)
     run.result._outputs = named
     run.shed_by(shed_log, shed_partition)
     try:
@@ -236,6 +250,17 @@ def run_serial(
     return run.result
 
 
+def _check_options(punctuate: Any, shed_log: Any, shed_partition: Any, end: Any) -> None:
+    """PlanError where an option is not what it is for a run."""
+    check_every(punctuate)
+    if shed_log is not None:
+        log_of(shed_log, "")
+    if not is_whole(shed_partition) or shed_partition < 0:
+        raise PlanError(f"shed_partition must be a whole number from 0, got {shed_partition!r:.80}")
+    if not is_one_of(end, ("finish", "suspend")):
+        raise PlanError(f"end must be 'finish' or 'suspend', got {end!r:.80}")
+
+
 def refuse_suspend(plan: Plan) -> None:
     """PlanError where a run of the plan would have nothing to say before the end of the stream."""
     last = plan.operators[-1] if plan.operators else None
@@ -252,9 +277,10 @@ def _begun(written: Plan, plan: Plan, punctuation: Every | None, after: SerialRe
         told = clock_of(plan, punctuation)
         clock = None if told is None else _Clock(plan.source, *told, clock_needed_by(plan, punctuation))
         return _SerialRun(written, plan, clock, punctuation)
-    run, after._run = after._run, None
+    run: _SerialRun | None = getattr(after, "_run", None)
     if run is None:
         raise PlanError("after= takes the result of a run with end='suspend', once")
+    after._run = None
     if run.written is not written:
         raise PlanError("after= is the result of another pipeline")
     run.result = SerialResult(run.plan.output)
@@ -400,26 +426,38 @@ def _merged(plan: Plan, data: Any, merge_by: str | None, log: Any = None) -> Ite
     """
     assert merge_by is not None
     ways, wide = wide_source(plan)
-    numbers = {way.name: number for number, way in enumerate(ways)}
-    waiting = []
+    names = [way.name for way in ways]
+    chosen = [] if log is None or log is False else [*merge_choices(log, names)]
+    said = (number for number, rows in chosen for _ in range(rows))
+    waiting = {}
     for name, one in data.items():
-        way = ways[numbers[name]]
-        rows = _source_rows(way.schema, one)
-        waiting.append(
-            (numbers[name], way.schema.get_field_index(merge_by), rows, [*itertools.islice(rows, 1)])
-        )
-    told = log.to_pylist() if isinstance(log, pa.Table) else []
-    said = (entry["source"] for entry in told for _ in range(entry["rows"]))
-    while any(head for *_, head in waiting):
-        name = next(said, None)
-        number, _, rows, head = (
-            min((one for one in waiting if one[3]), key=lambda one: one[3][0][one[1]])
-            if name is None
-            else next(one for one in waiting if one[0] == numbers[name])
-        )
-        own = dict(zip(ways[number].columns, head.pop(), strict=True))
+        number = names.index(name)
+        rows = _timed(_source_rows(ways[number].schema, one), ways[number], merge_by)
+        waiting[number] = rows, [*itertools.islice(rows, 1)]
+    while True:
+        number = next(said, -1)
+        if number < 0:
+            open_ = [number for number, (_, head) in waiting.items() if head]
+            if not open_:
+                return
+            number = min(open_, key=lambda one: waiting[one][1][0][0])
+        rows, head = waiting[number]
+        if not head:
+            raise SourceError(f"merge_log has more rows of source {names[number]!r} than the source")
+        own = dict(zip(ways[number].columns, head.pop()[1], strict=True))
         head.extend(itertools.islice(rows, 1))
         yield (number, *(own.get(at) for at in range(1, len(wide))))
+
+
+def _timed(rows: Iterator[Row], source: Output, merge_by: str) -> Iterator[tuple[Any, Row]]:
+    """The rows of a source, each behind its value of the column by which sources are merged."""
+    at = source.schema.get_field_index(merge_by)
+    for number, row in enumerate(rows, 1):
+        if row[at] is None:
+            raise SourceError(
+                f"source {source.name!r}: {merge_by!r}, by which it is merged, is null in row {number}"
+            )
+        yield row[at], row
 
 
 def _batches(data: Any, where: str = "") -> Iterable[pa.RecordBatch]:

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 
 from ordstream.errors import PlanError
 from ordstream.node.merged_report import last_attempts
+from ordstream.operators.functions import check_arguments
 
 HOST = "127.0.0.1"
 CHALLENGE_BYTES = 16  # that the driver sends first
@@ -103,6 +104,10 @@ def check_told(report: Any, progress: Any, listen: Any, presorted: Any) -> None:
         raise PlanError(f"report takes a function of (task, report), or a Channel; got {report!r:.80}")
     if not (progress is None or callable(progress)):
         raise PlanError(f"progress takes a function of the number of rows; got {progress!r:.80}")
+    if report is not None and not isinstance(report, Channel):
+        check_arguments(report, "report", "report(task, report)")
+    if progress is not None:
+        check_arguments(progress, "progress", "progress(rows)")
     if not (listen is None or isinstance(listen, str)):
         raise PlanError(f"listen takes an address of this host, such as '10.0.0.5:7077'; got {listen!r:.80}")
     if not isinstance(presorted, bool):

@@ -91,8 +91,10 @@ def source(spark, tmp_path):
 def test_a_stream_is_the_batch_answer_whatever_the_nodes(source, tmp_path):
     table, checkpoint = rows(range(700)), tmp_path / "ç d[0] {e}*?%20#"
     source.add(table.slice(0, 200))
-    with pytest.warns(RuntimeWarning, match="on_epoch failed at epoch 0: TypeError"):
+    with pytest.raises(od.PlanError, match=r"it is called as on_epoch\(figures\), and .* can't be"):
         source.run(checkpoint, nodes=1, on_epoch=lambda: None)
+    with pytest.warns(RuntimeWarning, match="on_epoch failed at epoch 0: ZeroDivisionError"):
+        source.run(checkpoint, nodes=1, on_epoch=lambda _: 1 // 0)
     source.add(table.slice(200, 150)).add(table.slice(350, 50))
     told = []
     query = source.run(checkpoint, nodes=3, grouping="dkg", on_epoch=told.append)

@@ -20,6 +20,7 @@ from ordstream.ground.duration import nanoseconds
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import names_beside
 from ordstream.node.settings import OF_STATE, check_known, make_settings
+from ordstream.operators.functions import check_arguments
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.clock import clock_said
 from ordstream.plan.columns import compared_source_columns
@@ -193,6 +194,8 @@ def stream(
         raise PlanError(f"balance takes od.Mixed(...), got {balance!r:.80}")
     if on_epoch is not None and not callable(on_epoch):
         raise PlanError(f"on_epoch takes a function of one argument, got {on_epoch!r:.80}")
+    if on_epoch is not None:
+        check_arguments(on_epoch, "on_epoch", "on_epoch(figures)")
     if balance is not None and nodes is None:
         raise PlanError("balance needs nodes=: keys move between so many nodes")
     small = SmallBatches.asked(driver_rows, pipeline.plan, workers)

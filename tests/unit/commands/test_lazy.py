@@ -181,3 +181,22 @@ def test_what_needs_spark_says_so_at_once(arguments: tuple[str, ...], said: str,
     assert ended.stdout == ""
     assert len(ended.stderr.splitlines()) == 1
     assert said in ended.stderr
+
+
+HELP = """
+import importlib.util, sys
+sys.modules["pyspark"] = sys.modules["ordstream.lab"] = None
+real = importlib.util.find_spec
+gone = ("pyspark", "ordstream.lab")
+importlib.util.find_spec = lambda name, *more: None if name in gone else real(name, *more)
+import inspect, pydoc, ordstream
+assert not {"spark", "lab"} & set(dir(ordstream)) and "balance" in dir(ordstream)
+assert "Pipeline" in dict(inspect.getmembers(ordstream))
+assert "od.col" in pydoc.render_doc(ordstream)
+"""
+
+
+def test_help_of_the_package_without_spark() -> None:
+    """`dir` had names that a wheel has not, or that need PySpark: `help(od)` raised an ImportError."""
+    ended = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, env=ENVIRONMENT)
+    assert ended.returncode == 0, ended.stderr

@@ -129,3 +129,36 @@ def test_a_sum_of_durations_says_what_to_do():
     pipeline = od.Pipeline(data.schema).aggregate(y=od.sum("x"), emit="final")
     with pytest.raises(od.OperatorError, match="cast the column to a coarser unit in front"):
         pipeline.run(data)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: X == None, r"nothing equals null, None, .*write x\.is_null\(\)$"),  # noqa: E711
+        (lambda: X != None, r"write x\.is_not_null\(\)$"),  # noqa: E711
+        (lambda: X + 1 == None, r"write \(x \+ 1\)\.is_null\(\)$"),  # noqa: E711
+        (lambda: X + X.dt.hour, r"it is a method, and is called: \.hour\(\.\.\.\)$"),
+        (lambda: X + X.abs, r"it is a method, and is called: \.abs\(\.\.\.\)$"),
+        (lambda: X + od.max("x"), r"written in \.aggregate\(\.\.\.\) or \.scan\(\.\.\.\): name=od\.max\("),
+        (lambda: X + pa.compute.field("x"), r"a column is written od\.col\(name\)$"),
+        (lambda: X + (lambda row: row.x), r"goes to \.map\(fn, schema=\.\.\.\)$"),
+    ],
+)
+def test_what_is_no_constant_says_what_to_write(make, text):
+    """A filter by `== None` dropped all rows; a method that was not called was sent to `map`."""
+    with pytest.raises((od.SchemaError, od.PlanError), match=text):
+        make()
+
+
+def test_a_typed_null_is_still_compared():
+    data = pa.table({"x": [1, None]})
+    same = od.Pipeline(data.schema).select(a=od.lit(None, pa.int64()) == X)
+    assert same.run(data).table["a"].to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("use", [lambda: max(X, 1), lambda: 1 if X else 2])
+def test_the_truth_of_an_expression_says_what_to_write(use):
+    with pytest.raises(
+        TypeError, match=r"od\.when\(c\)\.then\(a\)\.otherwise\(b\) for a if c else b, and a\.max"
+    ):
+        use()

@@ -288,3 +288,10 @@ def test_names_of_other_systems_lead_to_ours(reach, text):
     with pytest.raises(AttributeError, match=text):
         reach()
     assert not hasattr(X, "__arrow_c_stream__")
+
+
+@pytest.mark.parametrize("method", ["head", "tail"])
+def test_characters_at_an_end_are_counted_from_0(method):
+    """That of `head` was told as the length of `str.slice`, which nobody had written."""
+    with pytest.raises(od.SchemaError, match=rf"^str\.{method}: n must be an int of at least 0, got -3$"):
+        getattr(X.str, method)(-3)

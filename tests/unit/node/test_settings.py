@@ -168,3 +168,10 @@ def test_batches_that_are_not_full_come_no_sooner_than_asked_for():
 def test_arrivals_are_numbers(arrivals):
     with pytest.raises(od.PlanError, match="arrivals must be ascending whole numbers"):
         make_settings({"arrivals": arrivals})
+
+
+@pytest.mark.parametrize("progress", [lambda: None, lambda rows: None, len])
+def test_progress_takes_two_numbers(progress):
+    """It was a TypeError in the middle of the run."""
+    with pytest.raises(od.PlanError, match=r"progress: it is called as progress\(issued, emitted\)"):
+        make_settings({"progress": progress})

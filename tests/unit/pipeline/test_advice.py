@@ -155,6 +155,38 @@ def test_every_name_of_the_page_about_expressions_is_answered(name):
     assert is_answered(name, X, X.str, X.list, X.dt, X.struct, od)
 
 
+OF_EXPRESSIONS = (
+    "eq ne gt ge lt le add sub mul truediv div floordiv neg eqNullSafe eq_missing isNaN and_ or_ rolling_max"
+    " rolling_min rolling_std rolling_median expanding head tail drop_nulls dropna unique explode"
+    " value_counts"
+)
+OF_PIPELINES = (
+    "write_parquet to_parquet sink_parquet to_csv to_dicts to_numpy iter_rows itertuples toLocalIterator"
+    " take bottom_k fill_nan merge_sorted expanding"
+)
+OF_THE_PACKAGE = (
+    "scan_parquet scan_csv read_ipc from_pandas from_dicts countDistinct variance stddev_samp array_agg"
+    " isnan ln log2 cum_sum dayofmonth unix_timestamp date_add regexp_like power arctan2"
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [(X, OF_EXPRESSIONS), (P, OF_PIPELINES), (P.key_by("k"), "expanding take"), (od, OF_THE_PACKAGE)],
+    ids=["expression", "pipeline", "keyed", "package"],
+)
+def test_names_of_other_systems_are_answered(place, names):
+    """Operators as methods, rolling_max beside rolling_mean, what writes and reads files."""
+    assert [name for name in names.split() if not is_answered(name, place)] == []
+
+
+def test_equal_where_both_are_null_is_written_as_the_advice_says():
+    data = pa.table({"a": [1, 1, None, None], "b": [1, 2, 1, None]})
+    a, b = od.col("a"), od.col("b")
+    same = od.Pipeline(data.schema).select(same=(a == b).fill_null(a.is_null() & b.is_null()))
+    assert same.run(data).table["same"].to_pylist() == [True, False, False, True]
+
+
 def test_what_a_keyed_pipeline_has_not_is_an_attribute_that_it_has_not():
     """`hasattr` raised, and with it all that asks for attributes, such as a debugger or `inspect`."""
     keyed = P.key_by("k")

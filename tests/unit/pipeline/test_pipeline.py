@@ -13,6 +13,7 @@ from plan_tools import in_the_core
 
 import ordstream as od
 from ordstream.expressions.bound import BoundExpr
+from ordstream.ground import type_names
 from ordstream.plan.columns import needed_outputs, used_source_columns
 from ordstream.plan.plan import Plan
 from ordstream.testing import run_serial
@@ -362,7 +363,9 @@ def test_explain_takes_a_whole_number_of_nodes(p):
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"a": "integer"}, "column 'a' can't be 'integer'.*pyarrow.DataType"),
+        ({"a": "integer"}, "column 'a' can't be 'integer'.*pyarrow.DataType.*for 'integer' write 'int64'"),
+        ({"a": "Timestamp"}, "for 'Timestamp' write 'timestamp\\[us\\]'"),
+        ({"a": "colour"}, "str, bytes$"),
         ({"a": dict}, "column 'a' can't be .*dict"),
         (["a", "b"], "a mapping of name to type, got"),
         ("user long", "a mapping of name to type, got 'user long'"),
@@ -497,3 +500,19 @@ def test_help_of_a_pipeline_tells_what_each_operator_takes(kind):
     """It stood in the docstring of a module that no user opens."""
     for option in ("`name`", "`on_error`"):
         assert option in kind.__doc__
+
+
+@pytest.mark.parametrize("name", ["int", "long", "datetime", "decimal", "text"])
+def test_a_type_of_another_system_is_answered_with_arrows(name):
+    """`cast("int")` said "No type alias for int", a schema that a type is one of int, float, ..."""
+    column = od.col("a")
+    makes = (lambda: column.cast(name), lambda: od.lit(None, name), lambda: od.Pipeline({"a": name}))
+    for make in makes:
+        with pytest.raises(od.SchemaError, match=f"one of Python's int, .*; for '{name}' write "):
+            make()
+
+
+def test_arrow_has_the_names_that_are_advised():
+    for ours in type_names._ELSEWHERE:
+        if ours[0] == "'":
+            assert pa.field("", ours.split("'")[1]).type is not None

@@ -437,3 +437,61 @@ def test_punctuations_have_the_name_that_a_run_gives_them():
     assert named.table.equals(made.run(data, punctuate=every).table)
     with pytest.raises(od.PlanError, match="two names of one option"):
         run_serial(made, data, punctuate=every, time_punctuation=every)
+
+
+ONE = pa.table({"ts": [1, 5]})
+TWO = {"a": ONE, "b": pa.table({"ts": [3, 5]})}
+MERGED = od.union(*(od.Pipeline(ONE.schema, source=name) for name in TWO))
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "data", "options", "text"),
+    [
+        (
+            od.Pipeline(ONE),
+            ONE,
+            {"punctuate": "1m"},
+            r"punctuate must be od\.every\(column, period\), got '1m'",
+        ),
+        (od.Pipeline(ONE), ONE, {"end": "suspnd"}, "end must be .*suspend.* got 'suspnd'"),
+        (od.Pipeline(ONE), ONE, {"shed_log": 5}, r"shed_log is the table `result\.shed\.log`.*got int"),
+        (od.Pipeline(ONE), ONE, {"shed_partition": "x"}, "shed_partition must be a whole number from 0"),
+        (od.Pipeline(ONE), ONE, {"merge_by": "ts"}, "merge_by is for a pipeline of several sources"),
+        (od.Pipeline(ONE), ONE, {"merge_log": ONE}, "merge_log is for a pipeline of several sources"),
+        (od.Pipeline(ONE), ONE, {"outputs": {}}, "outputs must be a mapping of names to pipelines, got {}"),
+        (od.Pipeline(ONE), ONE, {"outputs": {"x": 1}}, "mapping of names to pipelines; got 'x': 1"),
+        (MERGED, TWO, {}, "sources 'a', 'b': say which column merges them"),
+        (MERGED, TWO, {"merge_by": ["ts"]}, r"merge_by is the name of one column.*got \['ts'\]"),
+        (MERGED, TWO, {"merge_by": 5}, "merge_by is the name of one column.*got 5"),
+        (MERGED, TWO, {"merge_by": "ts", "merge_log": 5}, "merge_log must be the table .* got int"),
+        (
+            MERGED,
+            TWO,
+            {"merge_by": "ts", "merge_log": pa.table({"source": ["x"], "rows": [1]})},
+            "merge_log is of other sources: it has 'x'",
+        ),
+        (
+            MERGED,
+            TWO,
+            {"merge_by": "ts", "merge_log": pa.table({"source": ["a"], "rows": [3]})},
+            "more rows of source 'a' than the source",
+        ),
+        (
+            MERGED,
+            TWO | {"b": pa.table({"ts": pa.array([1, None], I)})},
+            {"merge_by": "ts"},
+            "source 'b': 'ts', by which it is merged, is null in row 2",
+        ),
+    ],
+)
+def test_what_run_refuses_is_refused_here(pipeline, data, options, text):
+    """A misspelt `end` was "finish"; others were an AttributeError, an IndexError, or not looked at."""
+    for call in (pipeline.run, lambda *args, **given: run_serial(pipeline, *args, **given)):
+        with pytest.raises((od.PlanError, od.SourceError), match=text):
+            call(data, **options)
+
+
+@pytest.mark.parametrize("after", [True, 5, {}, "x"])
+def test_after_takes_a_suspended_result(after):
+    with pytest.raises(od.PlanError, match="after= takes the result of a run with end='suspend', once"):
+        run_serial(od.Pipeline(ONE), ONE, after=after)

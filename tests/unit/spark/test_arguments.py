@@ -40,3 +40,16 @@ def test_a_session_is_sparks(spark, tmp_path):
     for call in calls:
         with pytest.raises(od.PlanError, match=r"spark must be a SparkSession, got"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"progress": lambda: None}, r"progress: it is called as progress\(rows\)"),
+        ({"report": lambda report: None}, r"report: it is called as report\(task, report\)"),
+    ],
+)
+def test_what_is_told_has_its_arguments(options, text):
+    """What a function of other arguments raised was a warning of a thread, when the job was over."""
+    with pytest.raises(od.PlanError, match=text):
+        od.spark.apply(P, None, order_by="ts", **options)

@@ -1,0 +1,35 @@
+"""What a type may be given as, for error texts: Arrow's name where that of another system was tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KINDS = "a type is a pyarrow.DataType, its name, or one of Python's int, float, bool, str, bytes"
+
+_ELSEWHERE = {
+    "'int64'": "int integer long bigint i64 number",
+    "'int32'": "i32",
+    "'int16'": "short smallint i16",
+    "'int8'": "byte tinyint i8",
+    "'float64'": "real f64",
+    "'float32'": "f32",
+    "'string'": "text varchar char object category",
+    "'binary'": "bytes blob bytea",
+    "'date32'": "date",
+    "'time64[us]'": "time",
+    "'timestamp[us]', or pa.timestamp('us', 'UTC')": (
+        "timestamp datetime datetime64 datetime64[ns] datetime64[us] timestamptz timestamp_ntz"
+    ),
+    "'duration[us]'": "duration timedelta interval timedelta64 timedelta64[ns]",
+    "pa.decimal128(precision, scale)": "decimal numeric",
+    "pa.list_(type)": "list array",
+    "pa.struct({name: type})": "struct dict",
+    "pa.map_(key, value)": "map",
+}
+_OURS = {name: ours for ours, names in _ELSEWHERE.items() for name in names.split()}
+
+
+def kinds(given: Any) -> str:
+    """What a type may be, and what to write for the name that was given."""
+    ours = _OURS.get(given.strip().lower()) if isinstance(given, str) else None
+    return KINDS if ours is None else f"{KINDS}; for {given!r} write {ours}"
