@@ -23,10 +23,10 @@ import numpy.typing as npt
 from ordstream._core.balance import hashing, key_route
 from ordstream.balance.grouping import Instances, KeyMap, SplitKeyMap
 from ordstream.balance.keys import Key, key_words, stored_keys
-from ordstream.balance.parameters import MOST_INSTANCES, check_numbers, whole_from
+from ordstream.balance.parameters import MOST_INSTANCES, check_numbers, whole_counts, whole_from
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.balance.sketches import scaled
-from ordstream.balance.space_saving import SpaceSaving
+from ordstream.balance.space_saving import MOST_COUNTERS, SpaceSaving
 from ordstream.errors import PlanError
 from ordstream.ground.choices import flag, is_one_of
 
@@ -34,6 +34,8 @@ Cost = Literal["linear", "quadratic"] | Callable[[npt.NDArray[np.float64]], npt.
 Variant = Literal["dkg", "wosim", "pkg"]
 
 VARIANTS = ("dkg", "wosim", "pkg")
+#: Of a learner: each has a count, and each of a map an instance.
+MOST_BUCKETS = 1 << 26
 
 
 def cost_function(cost: Cost) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
@@ -43,8 +45,23 @@ def cost_function(cost: Cost) -> Callable[[npt.NDArray[np.float64]], npt.NDArray
     if is_one_of(cost, ("quadratic",)):
         return np.square
     if callable(cost):
-        return cost
+        return lambda frequency: _loads(cost, frequency)
     raise PlanError(f"the cost is 'linear', 'quadratic' or a function of frequencies, not {cost!r}")
+
+
+def _loads(
+    cost: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]], frequency: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """What a user's function gives. PlanError where these are not as many finite numbers from 0."""
+    found = np.asarray(cost(frequency.copy()))
+    if found.shape == frequency.shape and found.dtype.kind in "iufb":
+        loads: npt.NDArray[np.float64] = found.astype(np.float64)
+        if np.isfinite(loads).all() and (loads >= 0).all():
+            return loads
+    raise PlanError(
+        "DKG: cost takes an array of frequencies and gives as many finite numbers that are not negative; "
+        f"for {len(frequency)} frequencies it gave {found!r:.80}"
+    )
 
 
 def schedule(loads: npt.ArrayLike, instances: int) -> tuple[Instances, npt.NDArray[np.float64]]:
@@ -125,8 +142,11 @@ class DKG:
             raise PlanError(f"theta must lie in (0, 1], not {self.theta}")
         if not 0 < self.counter_error < self.theta:
             raise PlanError(f"epsilon must lie between 0 and theta={self.theta}, not {self.epsilon}")
-        if self.mu < 1 or self.mu % 1:
-            raise PlanError(f"mu must be a whole number from 1, not {self.mu}")
+        if 1 / self.counter_error > MOST_COUNTERS:
+            raise PlanError(f"epsilon={self.counter_error:g} asks for more than 2^26 counters")
+        if not 1 <= self.mu <= MOST_BUCKETS or self.mu % 1:
+            raise PlanError(f"mu must be a whole number from 1 to 2^26, not {self.mu}")
+        object.__setattr__(self, "mu", int(self.mu))  # 2.0 is 2
         if self.m < 0:
             raise PlanError(f"m, the tuples to learn from, cannot be {self.m}")
         if not is_one_of(self.variant, VARIANTS):
@@ -169,6 +189,10 @@ class DKGLearner:
         self.instances = instances
         # Under WOSIM the sparse keys' buckets are the instances themselves.
         buckets = instances if parameters.variant == "wosim" else instances * int(parameters.mu)
+        if buckets > MOST_BUCKETS:
+            raise PlanError(
+                f"mu={parameters.mu:g} buckets for each of {instances} instances are more than 2^26"
+            )
         self.hashes = hashing.TwoUniversal(1, buckets, parameters.seed)
         self.bucket_counts = np.zeros(buckets, dtype=np.int64)
         self.summary = SpaceSaving(parameters.counter_error)
@@ -190,7 +214,7 @@ class DKGLearner:
         ----------
         keys : column of keys
         counts : int64 array, optional
-            Weight of each tuple in place of 1, such as its measured cost. m then counts weight.
+            Weight of each tuple in place of 1, such as its measured cost in ns. m then counts weight.
 
         Returns
         -------
@@ -203,6 +227,8 @@ class DKGLearner:
             A weight is negative.
         OverflowError
             The weights sum to 2^63 or more.
+        TypeError
+            A weight is no whole number.
         """
         keys = stored_keys(keys)
         words = key_words(keys)
@@ -210,7 +236,7 @@ class DKGLearner:
         if counts is None:
             taken = min(len(words), room)
         else:
-            counts = np.ascontiguousarray(counts, dtype=np.int64)
+            counts = whole_counts(counts)
             if len(counts) != len(words):
                 raise ValueError(f"{len(words)} keys but {len(counts)} weights")
             if len(counts) and counts.min() < 0:

@@ -19,6 +19,7 @@ III.2 and eq. 1.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 from ordstream._core.balance.cost_learner import CostLearner
@@ -277,7 +278,14 @@ class LoadAwareShedder:
             Time since the first emission, never smaller than at the offer before.
         time : float, optional
             Its true execution time; used by `FullKnowledge` alone.
+
+        Raises
+        ------
+        ValueError
+            A time is not finite.
         """
+        if not math.isfinite(elapsed):
+            raise ValueError(f"the elapsed time is not finite: {elapsed}")
         latency = self._balance.backlog(elapsed)
         return self.decided(self.informed and self.goal.drops(latency), latency, key, elapsed, time)
 
@@ -332,4 +340,6 @@ class FullKnowledge(LoadAwareShedder):
         """The time that was passed."""
         if time is None:
             raise ValueError("full knowledge needs the tuple's execution time")
+        if not 0 <= time < math.inf:
+            raise ValueError(f"an execution time is negative or not finite: {time}")
         return time

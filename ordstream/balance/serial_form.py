@@ -55,7 +55,12 @@ def unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, npt.NDAr
     SketchBytesError
         The bytes were not made by `packed`, are damaged, of another kind, or of a newer version.
     """
-    data = bytes(data)
+    try:
+        data = bytes(memoryview(data))
+    except TypeError:
+        raise SketchBytesError(
+            f"a serialised {kind} is bytes, not {type(data).__name__}: {data!r:.80}"
+        ) from None
     if not data.startswith(MAGIC) or len(data) < _FIXED:
         raise SketchBytesError(
             f"these {len(data)} bytes are no serialised {kind}: they do not start with {MAGIC!r}"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ordstream._core.balance import count_min, hashing
 from ordstream.balance.keys import Key, key_word, key_words
+from ordstream.balance.parameters import whole_count, whole_counts, whole_from
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import PlanError
 
@@ -64,6 +65,7 @@ def _sized(
         rows, columns = count_min_size(0.05 if epsilon is None else epsilon, 0.1 if delta is None else delta)
     elif rows is None or columns is None or epsilon is not None or delta is not None:
         raise PlanError("give either epsilon and delta, or rows and columns")
+    rows, columns = whole_from(rows, 1, 64, "rows"), whole_from(columns, 1, 2**31 - 1, "columns")
     try:
         return hashing.TwoUniversal(rows, columns, seed)
     except (ValueError, OverflowError) as error:
@@ -153,8 +155,17 @@ class CountMin:
         return _read_only(self._matrix.array)
 
     def update(self, key: Key, count: int = 1) -> None:
-        """Count one key `count` >= 0 times. Cost: r hashes."""
-        self._matrix.update_key(key, count)
+        """Count one key `count` >= 0 times. Cost: r hashes.
+
+        Raises
+        ------
+        TypeError
+            The count is no whole number.
+        ValueError
+            It is negative.
+        """
+        known = type(count) is int and count < 1 << 63
+        self._matrix.update_key(key, count if known else whole_count(count))
 
     def update_many(self, keys: Any, counts: npt.NDArray[np.int64] | None = None) -> None:
         """Count a column of keys, each once or `counts[i]` >= 0 times.
@@ -165,10 +176,10 @@ class CountMin:
             A count is negative. Nothing is counted then.
         OverflowError
             The total would pass 2^63 - 1. Nothing is counted then.
+        TypeError
+            A count is no whole number. Nothing is counted then.
         """
-        self._matrix.update(
-            key_words(keys), None if counts is None else np.ascontiguousarray(counts, dtype=np.int64)
-        )
+        self._matrix.update(key_words(keys), None if counts is None else whole_counts(counts))
 
     def estimate(self, key: Key) -> int:
         """Estimated count of one key, at least the true one."""

@@ -17,8 +17,13 @@ import numpy.typing as npt
 
 from ordstream._core.balance import space_saving
 from ordstream.balance.keys import Key, key_at, key_word, key_words, plain_key, stored_keys
+from ordstream.balance.parameters import whole_count, whole_counts
 from ordstream.balance.serial_form import SketchBytesError, key_from_json, key_to_json, packed, unpacked
 from ordstream.errors import PlanError
+from ordstream.ground.numbers import is_whole
+
+#: Of a summary.
+MOST_COUNTERS = 1 << 26
 
 
 class SpaceSaving:
@@ -48,11 +53,10 @@ class SpaceSaving:
             if epsilon is None or not 0 < epsilon <= 1:
                 raise PlanError(f"epsilon must lie in (0, 1], not {epsilon}")
             # The small allowance: 1/0.05 must be 20 counters, whatever the quotient's last bit says.
-            capacity = math.ceil(1 / epsilon - 1e-9)
-        try:
-            self._summary = space_saving.StreamSummary(capacity)
-        except (ValueError, OverflowError) as error:
-            raise PlanError(str(error)) from None
+            capacity = math.ceil(min(1 / epsilon - 1e-9, 2 * MOST_COUNTERS))
+        if not is_whole(capacity) or not 1 <= capacity <= MOST_COUNTERS:
+            raise PlanError(f"the number of counters must be 1 to 2^26, not {capacity!r:.80}")
+        self._summary = space_saving.StreamSummary(capacity)
         self._keys: list[Key] = [None] * int(capacity)
         self._update_key = self._summary.update_key  # `update` is called per key: two look-ups less
 
@@ -81,10 +85,13 @@ class SpaceSaving:
 
         Raises
         ------
+        TypeError
+            The count is no whole number.
         ValueError
-            The count is negative.
+            It is negative.
         """
-        counter = self._update_key(key, count)
+        known = type(count) is int and count < 1 << 63
+        counter = self._update_key(key, count if known else whole_count(count))
         if counter >= 0:
             self._keys[counter] = key if type(key) is int else plain_key(key)
 
@@ -97,6 +104,8 @@ class SpaceSaving:
             A count is negative. Nothing is counted then.
         OverflowError
             The total would pass 2^63 - 1. Nothing is counted then.
+        TypeError
+            A count is no whole number. Nothing is counted then.
         """
         keys = stored_keys(keys)
         self.update_words(key_words(keys), keys, counts)
@@ -107,9 +116,7 @@ class SpaceSaving:
         """`update_many` for a caller that has the words of the keys already; `keys` as `stored_keys`
         gives them.
         """
-        entered = self._summary.update(
-            words, None if counts is None else np.ascontiguousarray(counts, dtype=np.int64)
-        )
+        entered = self._summary.update(words, None if counts is None else whole_counts(counts))
         # Only keys whose words took a counter in this batch are looked at.
         counters = np.flatnonzero(entered >= 0)
         if len(counters):

@@ -30,12 +30,17 @@ class Bar:
         Returns the rows processed so far; called from the bar's thread.
     total : int, optional
         Rows to process, if known.
+    exact : bool
+        False: `total` is a guess; at a good end it is as many as there were.
     """
 
-    def __init__(self, label: str, read: Callable[[], int], total: int | None = None) -> None:
+    def __init__(
+        self, label: str, read: Callable[[], int], total: int | None = None, *, exact: bool = True
+    ) -> None:
         self._label = label
         self._read = read
         self._total = total
+        self._exact = exact
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="console-bar", daemon=True)
 
@@ -48,6 +53,8 @@ class Bar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Show the last count and stop."""
+        if not self._exact and error is None:
+            self._total = self._read()
         self._stopped.set()
         self._thread.join()
 
@@ -78,7 +85,9 @@ class Bar:
             while True:
                 last = self._stopped.wait(REFRESH_SECONDS)
                 done = self._read()
-                progress.update(task, completed=done, counts=self._counts(done, time.monotonic() - begin))
+                total = self._total_of(done)
+                counts = self._counts(done, total, time.monotonic() - begin)
+                progress.update(task, completed=done, total=total, counts=counts)
                 if last:
                     return
 
@@ -91,14 +100,20 @@ class Bar:
             if done == shown and not last:
                 continue
             shown = done
-            share = f" {100 * done // self._total:3d} %" if self._total else ""
-            line = f"{before}{self._label}{share}  {self._counts(done, time.monotonic() - begin)}"
+            total = self._total_of(done)
+            share = f" {100 * done // total:3d} %" if total else ""
+            line = f"{before}{self._label}{share}  {self._counts(done, total, time.monotonic() - begin)}"
             sys.stderr.write(line + ("" if before else "\n"))
             sys.stderr.flush()
         sys.stderr.write(end)
 
-    def _counts(self, done: int, seconds: float) -> str:
-        of = f" of {self._total:,}" if self._total is not None else ""
+    def _total_of(self, done: int) -> int | None:
+        """What there is to process, when so much is done: a guess may have been too small."""
+        total = self._total
+        return total if total is None or self._exact else max(total, done)
+
+    def _counts(self, done: int, total: int | None, seconds: float) -> str:
+        of = f" of {total:,}" if total is not None else ""
         return f"{done:,}{of} rows, {done / max(seconds, 1e-9):,.0f} rows/s"
 
 

@@ -73,7 +73,8 @@ def generated(
         nonlocal written
         written = done
 
-    with Bar("generating", lambda: written, expected_rows(sizes, rows, store_sales)):
+    about = expected_rows(sizes, rows, store_sales)
+    with Bar("generating", lambda: written, about, exact=not store_sales and rows is not None):
         return generate_clicks(
             out, rows, seed=seed, progress=keep, sizes=sizes, skew=zipf, store_sales=store_sales
         )

@@ -150,7 +150,7 @@ def _demo(chosen: argparse.Namespace) -> int:
         from ordstream.commands.stream_demo import run
 
         return run(chosen, chosen.rows)
-    chosen.rows = chosen.rows or DEMO_ROWS
+    chosen.rows = DEMO_ROWS if chosen.rows is None else chosen.rows
     if chosen.data is None:
         out = Path("data") / f"clicks-{chosen.rows}"
         chosen.data = generated(out, Sizes.for_rows(chosen.rows), chosen.rows, seed=1)

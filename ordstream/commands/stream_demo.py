@@ -37,7 +37,7 @@ EQUAL = "verified: equal to the batch answer, nothing twice"
 def run(chosen: argparse.Namespace, rows: int | None) -> int:
     """The demo; 1 where the answers differ."""
     if chosen.data is None:
-        count = rows or ROWS
+        count = ROWS if rows is None else rows
         chosen.data = generated(Path("data") / f"clicks-{count}", Sizes.for_rows(count), count, seed=1)
     query = QUERIES["q2"]
     parameters = read_parameters("q2", query.profiles["paper"], [])

@@ -104,7 +104,7 @@ class Choice:
 
     def may_be_sparks(self, nodes: int) -> bool:
         """Its map can be one of Spark's hash (`hashed_map`), which Spark itself looks up."""
-        return self.may_be_hash(nodes) and not self.given.guaranteed and may_learn(self.given)
+        return self.may_be_hash(nodes) and not self.given.guaranteed and may_learn(self.given, nodes)
 
     def key_map(self, nodes: int) -> Any:
         """The frozen grouping of a keyed fragment, where nothing has to be learnt."""

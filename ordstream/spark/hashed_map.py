@@ -24,6 +24,8 @@ Floats: TypeAlias = "npt.NDArray[Any]"
 HASH, BUCKET = "__ordstream_hash", "__ordstream_bucket"
 LEAST_TRACKED = 1_000  # items of a bucket's sketch: no estimate is off by more than 0.4 % of the bucket
 MOST_TRACKED = 1_000_000  # that Spark's sketch takes
+MOST_HEAVY = 500  # heavy hitters that Spark looks up, one after the other
+MOST_BUCKETS = 10_000  # each is a literal of the expression
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,11 @@ class HashedMap:
         """The node of a row, an int, from the hash of its key."""
         bucket = F.pmod(hashed, F.lit(len(self.buckets))).cast("int")
         found = F.element_at(F.array(*map(F.lit, self.buckets)), bucket + 1)
+        # one CASE with all of them: one inside the other, many overflow Spark's stack
+        case: Any = F
         for one, node in self.heavy:
-            found = F.when(hashed == F.lit(one), F.lit(node)).otherwise(found)
-        return found.cast("int")
+            case = case.when(hashed == F.lit(one), F.lit(node))
+        return (case.otherwise(found) if self.heavy else found).cast("int")
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,12 @@ class Learnt:
     rows: int
 
 
-def may_learn(parameters: DKG) -> bool:
-    """Whether Spark's sketch tells heavy hitters as rare as these parameters have them."""
-    return tracked(parameters) <= MOST_TRACKED
+def may_learn(parameters: DKG, nodes: int) -> bool:
+    """Whether Spark's sketch tells heavy hitters as rare as these parameters have them, and an expression
+    can look up as many of them and of buckets as there may be.
+    """
+    few = 1 / parameters.theta <= MOST_HEAVY and nodes * parameters.mu <= MOST_BUCKETS
+    return few and tracked(parameters) <= MOST_TRACKED
 
 
 def tracked(parameters: DKG) -> int:

@@ -20,8 +20,10 @@ from ordstream.reference.run_serial import run_serial
 pytest.importorskip("pyspark")
 
 from pyspark import TaskContext, cloudpickle
+from pyspark.sql import functions as F
 
 from ordstream.spark import Balancer, Channel, apply, explain
+from ordstream.spark.hashed_map import HashedMap
 
 cloudpickle.register_pickle_by_value(spark_tools)
 pytestmark = pytest.mark.spark
@@ -338,6 +340,14 @@ def test_where_hash_is_as_good_it_is_kept_and_the_log_says_so(spark, caplog):
     ]
     assert f"{max(spread['even', 'hash']) / 1_500:.2f} times the mean by hash" in said[0]
     assert "by hash where that spreads them as evenly" in explain(pipeline, spark, nodes=4, grouping="dkg")
+
+
+def test_many_heavy_hitters_are_one_expression(spark):
+    """One CASE in the other overflowed the stack of Spark."""
+    most = 500
+    by_map = HashedMap(tuple((k, k // 2 % 3) for k in range(most)), (0, 1, 2))
+    found = spark.range(most + 9).select(by_map.node(F.col("id"))).collect()
+    assert [row[0] for row in found] == [k // 2 % 3 if k < most else k % 3 for k in range(most + 9)]
 
 
 def test_a_balancer_weighs_keys_by_what_they_cost(spark):

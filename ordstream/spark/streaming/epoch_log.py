@@ -162,7 +162,7 @@ class EpochLog:
         path = self.folder / QUERY
         try:
             said = read_json(path.read_bytes())
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointError(
                 f"{self.folder}: is no checkpoint of a stream: it has no {QUERY}"
             ) from error

@@ -129,6 +129,8 @@ def test_weights_count_in_place_of_tuples() -> None:
         limited.learn([1], np.array([-1]))
     with pytest.raises(ValueError, match="weights"):
         limited.learn([1, 2], np.array([1]))
+    with pytest.raises(TypeError, match="Write measured costs in a finer unit"):
+        limited.learn([1, 2], np.array([0.002, 0.5]))  # they were cut to 0
     with pytest.raises(OverflowError):
         DKG(m=2**62).learner(1).learn([1, 2, 3], np.array([2**62] * 3))
 
@@ -202,6 +204,9 @@ def test_dkg_pkg_splits_heavy_hitters_only() -> None:
         {"epsilon": 0.0},
         {"mu": 0},
         {"mu": 1.5},
+        {"mu": 1e300},
+        {"theta": 1e-300},
+        {"epsilon": 1e-9},
         {"m": -1},
         {"variant": "other"},
     ],
@@ -209,6 +214,20 @@ def test_dkg_pkg_splits_heavy_hitters_only() -> None:
 def test_parameters_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(PlanError):
         DKG(**wrong)
+
+
+def test_more_buckets_than_there_may_be_are_refused() -> None:
+    """OverflowError, or "columns must be 1 to 2^31 - 1", from the core."""
+    with pytest.raises(PlanError, match="mu=6e\\+07 buckets for each of 2 instances are more than"):
+        DKG(mu=60_000_000).learner(2)
+
+
+@pytest.mark.parametrize("cost", [lambda f: 3, lambda f: "x", lambda f: -f, lambda f: f * np.nan, np.sum])
+@pytest.mark.parametrize("variant", ["dkg", "wosim", "pkg"])
+def test_a_cost_that_gives_no_loads_is_told(cost: Any, variant: Any) -> None:
+    """It was: zero-dimensional arrays cannot be concatenated."""
+    with pytest.raises(PlanError, match="cost takes an array of frequencies and gives as many finite"):
+        DKG(cost=cost, variant=variant).fit([1, 2, 2] * 9, 2)
 
 
 @pytest.mark.parametrize(

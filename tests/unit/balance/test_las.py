@@ -211,3 +211,17 @@ class TestGoals:
     def test_repr(self) -> None:
         assert repr(AverageLatency(5)) == "AverageLatency(5)"
         assert repr(MaximumLatency(0.5, most_dropped=0.1)) == "MaximumLatency(0.5, most_dropped=0.1)"
+
+
+def test_times_that_are_not_finite_are_refused() -> None:
+    """One NaN made C-hat NaN, and nothing was dropped any more."""
+    shedder, knowing = (
+        LoadAwareShedder(MaximumLatency(1.0), model({"a": [10.0]})),
+        FullKnowledge(MaximumLatency(1.0)),
+    )
+    for odd in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="the elapsed time is not finite"):
+            shedder.offer("a", odd)
+        with pytest.raises(ValueError, match="negative or not finite"):
+            knowing.offer("a", 0.0, odd)
+    assert [shedder.offer("a", 0.0).dropped for _ in range(3)] == [False, True, True]

@@ -198,7 +198,7 @@ def test_two_keys_collide_at_most_as_often_as_the_family_promises() -> None:
         assert hits <= draws / columns + 5 * (draws * 0.1 * 0.9) ** 0.5
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(0, 5), (65, 5), (1, 0), (1, 2**31)])
+@pytest.mark.parametrize(("rows", "columns"), [(0, 5), (65, 5), (1, 0), (1, 2**31), (1.5, 5), (1, True)])
 def test_sizes_outside_the_range_are_refused(rows: int, columns: int) -> None:
     with pytest.raises(PlanError):
         CountMin(rows=rows, columns=columns)
@@ -269,6 +269,27 @@ def test_counts_are_checked_before_any_is_counted() -> None:
     assert sketch == before
     sketch.update_many(["a", "b"], np.array([0, 1]))
     assert (sketch.total, before.total) == (2**63 - 1, 2**63 - 2)
+
+
+@pytest.mark.parametrize("made", [CountMin, lambda: SpaceSaving(capacity=5)])
+def test_counts_that_are_no_whole_numbers_are_refused(made: Any) -> None:
+    """Measured costs below 1 counted as 0, without a word, and NaN as -9223372036854775808."""
+    sketch = made()
+    for counts in ([0.5, 2.7], np.array([np.nan, 1]), ["1", "2"], [True, False], [None, 1]):
+        with pytest.raises(TypeError, match="counts and weights are whole numbers"):
+            sketch.update_many([1, 2], counts)
+        with pytest.raises(TypeError, match="a count is a whole number, not"):
+            sketch.update(1, counts[0])
+    for count in (2**63, 2**64):
+        with pytest.raises(OverflowError, match="passes 2\\^63 - 1"):
+            sketch.update_many([1, 2], [count, 1])
+        with pytest.raises(OverflowError, match="passes 2\\^63 - 1"):
+            sketch.update(1, count)
+    assert sketch.total == 0
+    sketch.update_many([1, 2], pa.array([2, 3], pa.uint8()))
+    sketch.update_many([], [])
+    sketch.update(1, np.int16(2))
+    assert sketch.total == 7
 
 
 def test_execution_times_by_hand() -> None:
@@ -467,6 +488,10 @@ def test_foreign_bytes_are_refused(kind: str) -> None:
     for foreign, message in cases.items():
         with pytest.raises(SketchBytesError, match=message):
             read(foreign)
+    for other in ("text", None, 5):
+        with pytest.raises(SketchBytesError, match=f"a serialised {kind} is bytes, not"):
+            read(other)
+    assert read(memoryview(data)).to_bytes() == data
 
 
 def test_bytes_with_impossible_content_are_refused() -> None:

@@ -89,6 +89,20 @@ def test_bar_writes_a_line_per_second_where_there_is_no_terminal(capsys, monkeyp
     ]
 
 
+def test_a_total_that_is_a_guess_is_right_at_the_end(capsys, monkeypatch):
+    """`ordstream generate --rows 10` ended with "140 %  14 of 10 rows", or at 97 %."""
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.01)
+    for written, told in ((14, "100 %  14 of 14"), (9, "100 %  9 of 9")):
+        with console.Bar("generating", lambda written=written: written, 10, exact=False):
+            pass
+        *others, last = capsys.readouterr().err.splitlines()
+        assert last.startswith(f"generating {told} rows")
+        assert all(line.split()[1] in ("90", "100") for line in others)
+    with pytest.raises(KeyError), console.Bar("generating", lambda: 3, 10, exact=False):
+        raise KeyError
+    assert "generating  30 %  3 of 10 rows" in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.parametrize("rich", [True, False])
 def test_bar_on_a_terminal_ends_at_the_last_count(capsys, monkeypatch, rich):
     if rich:

@@ -61,10 +61,22 @@ def test_buckets_of_which_nothing_is_known_go_to_nodes_in_turn():
 def test_heavy_hitters_that_are_too_rare_for_spark_s_sketch_are_learnt_by_rows():
     """`approx_top_k` refuses to track more items."""
     assert tracked(od.DKG(theta=0.5)) == LEAST_TRACKED
-    assert tracked(od.DKG(theta=8e-6)) == MOST_TRACKED
-    assert Choice("f", od.DKG(theta=8e-6)).may_be_sparks(2)
-    assert not Choice("f", od.DKG(theta=7e-6)).may_be_sparks(2)
-    assert not Choice("f", od.DKG(theta=0.1, epsilon=1e-6)).may_be_sparks(2)
+    assert tracked(od.DKG(theta=0.5, epsilon=4e-6)) == MOST_TRACKED
+    assert Choice("f", od.DKG(theta=0.5, epsilon=4e-6)).may_be_sparks(2)
+    assert not Choice("f", od.DKG(theta=0.5, epsilon=3e-6)).may_be_sparks(2)
+
+
+@pytest.mark.parametrize("many", [{"theta": 1e-4}, {"mu": 5_001}])
+def test_a_map_of_more_than_an_expression_holds_is_looked_up_by_rows(many):
+    """Thousands of heavy hitters were a StackOverflowError of Spark's."""
+    assert not Choice("f", od.DKG(**many)).may_be_sparks(2)
+    assert Choice("f", od.DKG(theta=1 / 500, mu=5_000.0)).may_be_sparks(2)
+
+
+def test_buckets_are_counted_in_whole_numbers():
+    """Given as 2.0 they were a TypeError of NumPy's inside `apply`."""
+    parameters = od.DKG(mu=2.0)
+    assert (parameters.mu, type(parameters.mu)) == (2, int)
 
 
 def test_a_share_of_theta_is_a_heavy_hitter():

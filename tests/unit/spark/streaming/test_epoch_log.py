@@ -312,8 +312,10 @@ def test_the_command_line_lists_epochs_and_goes_back(tmp_path, capsys):
     assert "nothing is committed now; before it was 10" in capsys.readouterr().out
     assert main(["epochs", str(log.folder)]) == 0
     assert "no epoch is committed yet" in capsys.readouterr().out
-    assert main(["epochs", str(tmp_path)]) == 2
-    assert "is no checkpoint of a stream" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    for other in (tmp_path, tmp_path / "file", tmp_path / "none"):
+        assert main(["epochs", str(other)]) == 2
+        assert "is no checkpoint of a stream" in capsys.readouterr().err
 
 
 def newest_of_spark(log, kind):
