@@ -30,6 +30,7 @@ import contextlib
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +69,9 @@ DIRECTIVES = {
     "embedsignature": True,
 }
 
+#: What Cython's modules have in common (functions, memoryviews, generators): written and compiled once.
+SHARED = "ordstream._core._cyutility"
+
 #: In the build's folder: what Cython printed when it last translated everything.
 TRANSLATION_LOG = "cython.log"
 
@@ -102,7 +106,7 @@ def compiler_flags() -> tuple[list[str], list[str]]:
 
 
 def extensions() -> list[Extension]:
-    """One extension per ``.pyx`` file under ``ordstream/_core``; an empty list where there is none yet."""
+    """One extension per ``.pyx`` file under ``ordstream/_core``, and what Cython's modules share."""
     if asked("ORDSTREAM_NO_CORE"):
         return []
     import numpy as np  # here: an installation without the core needs none to be built
@@ -114,7 +118,7 @@ def extensions() -> list[Extension]:
         for path in Path(folder).rglob("*")
         if path.suffix in (".h", ".hpp")
     )
-    return [
+    modules = [
         Extension(
             ".".join(source.with_suffix("").parts),
             [source.as_posix()],
@@ -129,6 +133,9 @@ def extensions() -> list[Extension]:
         )
         for source in sorted(Path("ordstream/_core").rglob("*.pyx"))
     ]
+    # translate() knows its source.
+    flags = {"extra_compile_args": compile_flags, "extra_link_args": link_flags}
+    return [*modules, Extension(SHARED, [], language="c++", **flags)]
 
 
 def jobs() -> int:
@@ -140,6 +147,16 @@ def jobs() -> int:
     return os.cpu_count() or 1
 
 
+def write_shared(folder: Path, *, force: bool) -> str:
+    """Have Cython write the source of the module SHARED under `folder`; return its path."""
+    source = folder.joinpath(*SHARED.split(".")).with_suffix(".cpp")
+    if force or not source.exists():
+        source.parent.mkdir(parents=True, exist_ok=True)
+        options = ["--cplus", f"--module-name={SHARED}", f"--generate-shared={source}"]
+        subprocess.run([sys.executable, "-m", "cython", *options], check=True)
+    return str(source)
+
+
 def translate(modules: list[Extension], folder: Path, *, force: bool) -> list[Extension]:
     """Translate ``.pyx`` to C++ under `folder`; return the extensions over the C++ files, in order."""
     if not modules:
@@ -147,20 +164,25 @@ def translate(modules: list[Extension], folder: Path, *, force: bool) -> list[Ex
     from Cython.Build import cythonize  # here: metadata commands need no Cython
     from Cython.Compiler.Errors import CompileError
 
+    sources = [module for module in modules if module.name != SHARED]
     # cythonize's own pool needs fork: a spawned child would run this file again.
     forks = multiprocessing.get_start_method() == "fork"
     try:
         translated = cythonize(
-            modules,
+            sources,
             build_dir=str(folder),
             force=force,
-            nthreads=min(jobs(), len(modules)) if forks and len(modules) > 1 else 0,
+            nthreads=min(jobs(), len(sources)) if forks and len(sources) > 1 else 0,
             compiler_directives=DIRECTIVES,
+            shared_utility_qualified_name=SHARED,
             show_all_warnings=False,
         )
     except CompileError as error:
         raise SystemExit(f"Cython could not translate {error}; its messages are above") from None
     by_name = {module.name: module for module in translated}
+    for shared in (module for module in modules if module.name == SHARED):
+        shared.sources = [write_shared(folder, force=force)]
+        by_name[SHARED] = shared
     return [by_name[module.name] for module in modules]
 
 
@@ -221,7 +243,7 @@ class BuildCore(build_ext):
 
         stamp = base / f"flags-{sys.implementation.cache_tag}.txt"
         outside = [os.environ.get(name) for name in ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS")]
-        flags = repr((DIRECTIVES, compiler_flags(), DEBUG, Cython.__version__, sys.version, outside))
+        flags = repr((DIRECTIVES, SHARED, compiler_flags(), DEBUG, Cython.__version__, sys.version, outside))
         if not stamp.exists() or stamp.read_text() != flags:
             # C++ files made anew are newer than every object made with the old flags: all is compiled again.
             shutil.rmtree(base / "cython", ignore_errors=True)
