@@ -219,12 +219,12 @@ class FragmentBalance:
         if controller.payback is not None:
             values["payback"] = controller.payback.to_bytes().hex()
         data = packed("KnownKeys", values, columns)
-        files = begin.files("")
-        path = files.path(STATE, "keys", ".known")
-        with files.files.create(path) as file:
-            files.files.write(file, data)
-            files.files.sync(file)
-        files.sync_folders()
+        with begin.files("") as files:
+            path = files.path(STATE, "keys", ".known")
+            with files.files.create(path) as file:
+                files.files.write(file, data)
+                files.files.sync(file)
+            files.sync_folders()
         return {"file": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
 
 

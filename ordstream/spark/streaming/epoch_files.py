@@ -1,8 +1,9 @@
 """Files that one attempt of one task writes for an epoch: names of their own, synced, with their checksum.
-None is open behind the attempt, however it ends.
+None is open behind the attempt, however it ends, and none is left of one that fails: who starts a failing
+stream again and again must not fill the disk.
 
-Nobody sees them before the manifest names them, and an attempt that was overtaken leaves files that no
-manifest names.
+Nobody sees them before the manifest names them, and an attempt that was overtaken, or killed, leaves files
+that no manifest names.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ class EpochFiles:
     attempt: str = field(default_factory=lambda: f"{os.getpid():x}-{secrets.token_hex(8)}")
     seconds: float = 0.0  # that states and names took
     _touched: set[str] = field(default_factory=set)
+    _made: list[Path] = field(default_factory=list)
     _tables: list[TableFile] = field(default_factory=list)
 
     def __enter__(self) -> EpochFiles:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Close what is open.
+        """Close what is open. Of an attempt that failed, which has told nobody of its files, remove them.
 
         Raises
         ------
@@ -64,6 +66,10 @@ class EpochFiles:
         """
         for table in self._tables:
             table.give_up()
+        if isinstance(error, Exception):  # not that its reader stops: it may have the result
+            for path in self._made:
+                with contextlib.suppress(OSError):
+                    self.files.remove(path)
         # of connections: Spark has ended this task
         if isinstance(error, OSError) and not isinstance(error, ConnectionError):
             raise CheckpointError(
@@ -76,7 +82,8 @@ class EpochFiles:
         """A new file's."""
         self._touched.add(folder)
         name = f"{self.number:012d}-{what}{self.node}-{self.attempt}{suffix}"
-        return Path(self.folder) / folder / name
+        self._made.append(Path(self.folder) / folder / name)
+        return self._made[-1]
 
     def table(self, folder: str, schema: pa.Schema) -> TableFile:
         """A Parquet file, which begins to be written."""

@@ -388,9 +388,9 @@ class FragmentPart:
             took = (seconds, found)
             said |= costs.said(node, begin.number, took, running.snapshot.states, told, kept)
         if begin.end == SUSPEND:
-            files = begin.files(f"{self.number}-{node}")
-            said["states"] = _states(files, running.snapshot)
-            files.sync_folders()
+            with begin.files(f"{self.number}-{node}") as files:
+                said["states"] = _states(files, running.snapshot)
+                files.sync_folders()
             said["write_seconds"] = files.seconds
 
     def _begun(self, node: int, moved: bool) -> tuple[Any, dict[str, Share] | None, Moved | None]:

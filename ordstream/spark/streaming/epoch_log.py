@@ -276,7 +276,7 @@ class EpochLog:
             how = "was not committed" if not linked else "is committed, if the disk has it"
             raise CheckpointError(
                 f"{target}: can't be written: {error.strerror or error}. Epoch {number} {how}; make room, "
-                "and start the query again with the same checkpoint"
+                "or mend what that says, and start the query again with the same checkpoint"
             ) from error
         finally:
             with contextlib.suppress(OSError):

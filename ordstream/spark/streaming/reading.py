@@ -140,9 +140,10 @@ def state(
         manifest = log.read(epoch)
     states = {name: parts for name, parts in manifest.states.items() if parts}
     if manifest.finished and not states:
+        there = f"those in front of it may still be there: state(..., epoch={manifest.number - 1})"
         raise PlanError(
-            f"the stream was finished at epoch {manifest.number}, which ended its states; those in front of "
-            f"it may still be there: state(..., epoch={manifest.number - 1})"
+            f"the stream was finished at epoch {manifest.number}, which ended its states; "
+            + (there if manifest.number else "there is no epoch in front of it")
         )
     if not states:
         raise PlanError(

@@ -365,6 +365,9 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
         "shed_log": "only frozen shedding can be repeated",
         "arrivals": "rows come when Spark has them",
         "progress": "on_epoch= is called for each epoch",
+        "report": "query.epochs has the figures of each epoch, and on_epoch= is called with them",
+        "outputs": "it has one output; run a stream for each, with a checkpoint of its own",
+        "merge_by": "it has one source; unite the frames (unionByName) in front of it",
     }
     for name, why in refused.items():
         if options.get(name) is not None:

@@ -23,6 +23,21 @@ def test_late_rows_are_asked_for_by_a_flag(late, tmp_path):
         od.spark.read_output(tmp_path, late=late)
 
 
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ({"outputs": {"a": P}}, r"outputs .* one output; run a stream for each"),
+        ({"merge_by": "ts"}, r"merge_by .* one source"),
+        ({"report": print}, r"report .* query\.epochs"),
+        ({"tags": True}, r"tags .* always have them"),
+    ],
+)
+def test_a_stream_says_what_is_in_the_place_of_an_option(option, why):
+    stream = pytest.importorskip("ordstream.spark.streaming.stream")
+    with pytest.raises(od.PlanError, match=why):
+        stream._checked(P, option, None)
+
+
 @pytest.mark.parametrize("schema", [None, 5, "k", {"k": int}, P])
 def test_a_schema_is_pyarrows(schema):
     with pytest.raises(od.SchemaError, match=r"spark_schema takes a pyarrow\.Schema, such as"):

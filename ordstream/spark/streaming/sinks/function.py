@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ordstream.errors import CheckpointError, PlanError, SinkError
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
+from ordstream.spark.streaming.input_digest import InputDigest
 from ordstream.spark.streaming.sinks.epoch_rows import batches
 from ordstream.spark.streaming.sinks.sink import Epoch, StreamInfo, failed_on
 
@@ -59,6 +60,7 @@ class Function:
         self._files = Files()
         self._stream: StreamInfo | None = None
         self._delivered: int | None = None
+        self._digest: str | None = None  # of the rows of the epoch that was noted
 
     def __repr__(self) -> str:
         return f"Function({_name(self.function)})"
@@ -75,7 +77,7 @@ class Function:
         path = self._note_path
         for half in path.parent.glob(f".{path.name}-*.tmp"):  # of killed drivers
             half.unlink(missing_ok=True)
-        self._delivered = self._noted()
+        self._delivered, self._digest = self._noted()
 
     def delivered(self) -> int | None:
         """The newest epoch for which the function is known to have returned, or that had no rows."""
@@ -90,15 +92,17 @@ class Function:
             The function raised, or returned what still has to run; or it can't be noted that it returned. It
             will be called again.
         CheckpointError
-            Somebody else notes under this name.
+            Somebody else notes under this name; or the function has had other rows as this epoch: the stream
+            was taken back, and this sink was not.
         """
         assert self._stream is not None, "open comes first"
         if self._delivered is not None and epoch.number <= self._delivered:
+            self._check_same(epoch)
             return
         if not any(file.rows for file in epoch.files):
-            self._delivered = epoch.number
+            self._delivered, self._digest = epoch.number, None
             return
-        noted = self._noted()
+        noted, _ = self._noted()
         if noted is not None and noted >= epoch.number:
             raise CheckpointError(
                 f"{self._note_path}: another function of this stream, or another driver, has noted epoch "
@@ -110,7 +114,19 @@ class Function:
             _check_ran(self.function(epoch.number, rows, f"{self._stream.query}/{epoch.number}"))
         except Exception as error:  # what is none, the stream tells (query.py)
             raise failed_on(repr(self), epoch, error) from error
-        self._note(epoch.number)
+        self._note(epoch.number, _digest(rows.to_batches()))
+
+    def _check_same(self, epoch: Epoch) -> None:
+        """See that an epoch for which the function was called has the rows that it had then."""
+        assert self._stream is not None
+        if epoch.number != self._delivered or self._digest is None:
+            return  # not known: an older release did not note it
+        if _digest(batches(epoch, self._stream.schema)) != self._digest:
+            raise CheckpointError(
+                f"{self!r}: was called for epoch {epoch.number} with other rows than those that are "
+                "committed now. If the stream was taken back to an earlier epoch, take the sink back too: "
+                "od.spark.sinks.take_back(sink, checkpoint)"
+            )
 
     def back_to(self, epoch: int | None) -> None:
         """Forget the calls for epochs behind this one (None: all); they come again. Called after `open`."""
@@ -123,7 +139,7 @@ class Function:
         if path.exists():
             self._files.remove(path)
             self._files.sync_folder(path.parent)
-        self._delivered = None
+        self._delivered = self._digest = None
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -133,13 +149,14 @@ class Function:
         assert self._stream is not None, "open comes first"
         return self._stream.checkpoint / "sinks" / f"{self.name}.json"
 
-    def _noted(self) -> int | None:
+    def _noted(self) -> tuple[int | None, str | None]:
+        """The epoch, and the digest of its rows."""
         assert self._stream is not None
         path = self._note_path
         try:
             said = read_json(path.read_bytes())
         except FileNotFoundError:
-            return None
+            return None, None
         except (OSError, Damaged, ValueError) as error:
             raise CheckpointError(
                 f"{path}: damaged: {error}. Remove it if your function may see all epochs again: their "
@@ -147,16 +164,17 @@ class Function:
             ) from error
         if said.get("query") != self._stream.query or any(said.get(k) != v for k, v in FORMAT.items()):
             raise CheckpointError(f"{path}: it is of another stream, or of another version of ordstream")
-        return int(said["epoch"])
+        return int(said["epoch"]), said.get("digest")
 
-    def _note(self, epoch: int) -> None:
+    def _note(self, epoch: int, digest: str | None = None) -> None:
         assert self._stream is not None
         path = self._note_path
         half = path.with_name(f".{path.name}-{os.getpid():x}-{secrets.token_hex(8)}.tmp")
         try:
             self._files.folder(path.parent)
             with self._files.create(half) as file:
-                content = checked_json({**FORMAT, "query": self._stream.query, "epoch": epoch})
+                said = {"query": self._stream.query, "epoch": epoch, "digest": digest}
+                content = checked_json(FORMAT | said)
                 self._files.write(file, content)
                 self._files.sync(file)
             half.replace(path)
@@ -166,7 +184,14 @@ class Function:
                 f"{path}: epoch {epoch} was delivered, but that can't be noted: {error.strerror or error}. "
                 "It comes again at the next start"
             ) from error
-        self._delivered = epoch
+        self._delivered, self._digest = epoch, digest
+
+
+def _digest(rows: Iterable[pa.RecordBatch]) -> str:
+    found = InputDigest()
+    for batch in rows:
+        found.add(batch)
+    return found.hexdigest()
 
 
 def _name(function: Any) -> str:

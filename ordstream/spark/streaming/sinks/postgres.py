@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ordstream.errors import CheckpointError, PlanError, SinkError
@@ -24,7 +25,8 @@ CREATE TABLE IF NOT EXISTS {{schema}}.{STREAMS} (
     target text PRIMARY KEY, query text NOT NULL, columns text NOT NULL);
 CREATE TABLE IF NOT EXISTS {{schema}}.{EPOCHS} (
     target text, epoch bigint, rows bigint NOT NULL, through_serial bigint NOT NULL,
-    through_index bigint NOT NULL, delivered timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (target, epoch))
+    through_index bigint NOT NULL, delivered timestamptz NOT NULL DEFAULT now(), digest text,
+    PRIMARY KEY (target, epoch))
 """
 _FOUND = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
@@ -185,6 +187,9 @@ class Postgres:
     def _take(self, connection: psycopg.Connection[Any], stream: StreamInfo, types: list[str]) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         connection.execute(self._sql(_MAKE))
+        if "digest" not in [name for name, _ in connection.execute(_FOUND, (self._schema, EPOCHS))]:
+            # an older release made it
+            connection.execute(self._sql(f"ALTER TABLE {{schema}}.{EPOCHS} ADD COLUMN digest text"))
         found = connection.execute(
             self._sql(f"SELECT query, columns FROM {{schema}}.{STREAMS} WHERE target = %s"), (self.table,)
         ).fetchone()
@@ -262,7 +267,7 @@ class Postgres:
         rows = sum(file.rows for file in epoch.files)
         told = (rows, epoch.emitted_through.serial, epoch.emitted_through.index)
         if newest is not None and epoch.number <= newest:
-            self._is_same(connection, epoch.number, told)
+            self._is_same(connection, epoch, stream, told)
             return
         if epoch.number != (0 if newest is None else newest + 1):
             raise CheckpointError(
@@ -270,47 +275,63 @@ class Postgres:
                 f"{'none' if newest is None else newest}: those between would be missing. The stream must "
                 "be started again, which delivers them"
             )
-        if rows:
-            self._copy(connection, epoch, stream, rows)
+        digest = self._copy(connection, epoch, stream, rows) if rows else _digest(())
         connection.execute(
-            self._sql(f"INSERT INTO {{schema}}.{EPOCHS} VALUES (%s, %s, %s, %s, %s)"),
-            (self.table, epoch.number, *told),
+            self._sql(
+                f"INSERT INTO {{schema}}.{EPOCHS} "
+                "(target, epoch, rows, through_serial, through_index, digest) "
+                "VALUES (%s, %s, %s, %s, %s, %s)"
+            ),
+            (self.table, epoch.number, *told, digest),
         )
         connection.execute(
             self._sql(f"DELETE FROM {{schema}}.{EPOCHS} WHERE target = %s AND epoch <= %s"),
             (self.table, epoch.number - KEPT),
         )
 
-    def _copy(
-        self, connection: psycopg.Connection[Any], epoch: Epoch, stream: StreamInfo, rows: int
-    ) -> None:
+    def _copy(self, connection: psycopg.Connection[Any], epoch: Epoch, stream: StreamInfo, rows: int) -> str:
+        """Write the rows; their digest."""
         from psycopg import sql
 
         columns = sql.SQL(", ").join(map(sql.Identifier, stream.schema.names))
         with connection.cursor() as cursor:
             with cursor.copy(self._sql("COPY {target} ({columns}) FROM STDIN", columns=columns)) as copy:
-                for batch in batches(epoch, stream.schema):
-                    copy.write(lines(batch))
+                digest = _digest(_written(copy, map(lines, batches(epoch, stream.schema))))
             if cursor.rowcount != rows:
                 raise SinkError(
                     f"{self!r}: of the {rows} rows of epoch {epoch.number} the table took "
                     f"{cursor.rowcount}: is there a trigger or a rule that drops rows? Nothing of the epoch "
                     "was kept"
                 )
+        return digest
 
-    def _is_same(self, connection: psycopg.Connection[Any], number: int, told: tuple[int, int, int]) -> None:
+    def _is_same(
+        self,
+        connection: psycopg.Connection[Any],
+        epoch: Epoch,
+        stream: StreamInfo,
+        told: tuple[int, int, int],
+    ) -> None:
         text = self._sql(
-            f"SELECT rows, through_serial, through_index FROM {{schema}}.{EPOCHS} "
+            f"SELECT digest, rows, through_serial, through_index FROM {{schema}}.{EPOCHS} "
             "WHERE target = %s AND epoch = %s"
         )
-        found = connection.execute(text, (self.table, number)).fetchone()
-        if found is not None and tuple(found) != told:
-            raise CheckpointError(
-                f"{self!r}: the table holds another epoch {number}: {found[0]} rows up to serial "
-                f"{found[1]}, committed are {told[0]} up to serial {told[1]}. If the stream was taken back "
-                "to an earlier snapshot, take what came after it away: "
-                f"sink.back_to({number - 1 if number else None})"
-            )
+        found = connection.execute(text, (self.table, epoch.number)).fetchone()
+        if found is None:
+            return
+        digest, *held = found
+        if tuple(held) != told:
+            why = f"{held[0]} rows up to serial {held[1]}, committed are {told[0]} up to serial {told[1]}"
+        elif digest is not None and digest != _digest(map(lines, batches(epoch, stream.schema))):
+            why = "as many rows, with other values than those that are committed"
+        else:
+            return
+        number = epoch.number
+        raise CheckpointError(
+            f"{self!r}: the table holds another epoch {number}: {why}. If the stream was taken back to an "
+            "earlier snapshot, take what came after it away: "
+            f"sink.back_to({number - 1 if number else None})"
+        )
 
     def _take_away(self, connection: psycopg.Connection[Any], epoch: int | None) -> None:
         self._lock(connection)
@@ -334,6 +355,21 @@ class Postgres:
             self._sql(f"DELETE FROM {{schema}}.{EPOCHS} WHERE target = %s AND epoch > %s"),
             (self.table, -1 if epoch is None else epoch),
         )
+
+
+def _written(copy: psycopg.Copy, texts: Iterable[memoryview]) -> Iterator[memoryview]:
+    """The texts, each written when it is asked for."""
+    for text in texts:
+        copy.write(text)
+        yield text
+
+
+def _digest(texts: Iterable[memoryview]) -> str:
+    """Of an epoch's rows, whatever batches they come in."""
+    found = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        found.update(text)
+    return found.hexdigest()
 
 
 def _psycopg() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from ordstream.errors import SourceError
-from ordstream.ground.types import is_string
+from ordstream.ground.nested_cast import cast_column, typed
+from ordstream.ground.packed_types import as_plain, is_any_list
+from ordstream.spark.kinds import fits
 from ordstream.spark.streaming.sources.offsets import OFFSET, numbered
 
 SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -169,13 +171,10 @@ def _fitted(path: Path, batch: pa.RecordBatch, schema: pa.Schema, offset: int) -
 
 
 def _cast(path: Path, column: pa.Array, field: pa.Field, offset: int) -> pa.Array:
+    column = as_plain(column)
     given, wanted = column.type, field.type
-    if pat.is_dictionary(given):
-        given = given.value_type
-    zones = (
-        pat.is_timestamp(wanted) and pat.is_timestamp(given) and (wanted.tz is None) != (given.tz is None)
-    )
-    if zones or is_string(given) != is_string(wanted):
+    zones = _zones_differ(given, wanted)
+    if zones or not fits(given, wanted):
         raise SourceError(
             f"{path}: column {field.name!r} is {given}, the stream's is {wanted}: declare it as the file "
             f"has it{' (TIMESTAMP_NTZ is a time without zone)' if zones else ''}"
@@ -183,12 +182,61 @@ def _cast(path: Path, column: pa.Array, field: pa.Field, offset: int) -> pa.Arra
     if column.null_count and not field.nullable:
         raise SourceError(f"{path}: column {field.name!r} has a null at {OFFSET} {offset} or behind")
     try:
-        return column.cast(wanted)
+        found = cast_column(typed(column, wanted), wanted)
+        lost = _may_lose(given, wanted) and not _same(column, found)
     except pa.ArrowException as error:
-        raise SourceError(
-            f"{path}: column {field.name!r}, at {OFFSET} {offset} or behind: a value of type {given} does "
-            f"not fit {wanted}: {error}"
-        ) from error
+        raise _no_place(path, column, field, offset, f": {error}") from error
+    if lost:
+        raise _no_place(path, column, field, offset, f" without loss: declare it as {given}")
+    return found
+
+
+def _no_place(path: Path, column: pa.Array, field: pa.Field, offset: int, why: str) -> SourceError:
+    return SourceError(
+        f"{path}: column {field.name!r}, at {OFFSET} {offset} or behind: a value of type {column.type} does "
+        f"not fit {field.type}{why}"
+    )
+
+
+def _any_part(given: pa.DataType, wanted: pa.DataType, is_so: Callable[[Any, Any], bool]) -> bool:
+    """Whether something is so of two types that fit, or of parts of them."""
+    if pat.is_struct(given) and pat.is_struct(wanted):
+        return any(_any_part(a.type, b.type, is_so) for a, b in zip(given, wanted, strict=False))
+    if pat.is_map(given) and pat.is_map(wanted):
+        return _any_part(given.key_type, wanted.key_type, is_so) or _any_part(
+            given.item_type, wanted.item_type, is_so
+        )
+    if (is_any_list(given) or pat.is_fixed_size_list(given)) and is_any_list(wanted):
+        return _any_part(given.value_type, wanted.value_type, is_so)
+    return is_so(given, wanted)
+
+
+def _zones_differ(given: pa.DataType, wanted: pa.DataType) -> bool:
+    def differ(one: pa.DataType, other: pa.DataType) -> bool:
+        both = pat.is_timestamp(one) and pat.is_timestamp(other)
+        return bool(both and (one.tz is None) != (other.tz is None))
+
+    return _any_part(given, wanted, differ)
+
+
+def _may_lose(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether Arrow's cast gives the nearest value, without a word, where there is none that is equal."""
+
+    def may(one: pa.DataType, other: pa.DataType) -> bool:
+        if pat.is_floating(other):
+            wider = pat.is_floating(one) and one.bit_width > other.bit_width
+            return bool(wider or pat.is_decimal(one))
+        if pat.is_decimal(other):
+            return bool(pat.is_floating(one))
+        return bool(pat.is_timestamp(one) and (pat.is_date(other) or pat.is_time(other)))
+
+    return _any_part(given, wanted, may)
+
+
+def _same(column: pa.Array, found: pa.Array) -> bool:
+    """Whether each value is what it was."""
+    back = cast_column(found, column.type)
+    return bool(column.equals(back)) or repr(column.to_pylist()) == repr(back.to_pylist())  # NaN
 
 
 def _tail(path: Path) -> tuple[int, int]:

@@ -1,12 +1,15 @@
 """ordstream.files without Spark: offsets, replays, and files that are late, changed or gone."""
 
+import datetime as dt
 import pickle
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
@@ -207,6 +210,57 @@ def test_columns_by_name_and_type(folder):
     pq.write_table(pa.table({"_offset": [1]}), folder / "a.parquet")
     with pytest.raises(PlanError, match="name of the row's position"):
         reader(folder)
+
+
+@pytest.mark.parametrize(
+    ("column", "declared", "why"),
+    [
+        (pa.array([0.5, 0.1]), pa.float32(), "without loss: declare it as double"),
+        (pa.array([1e300]), pa.float32(), "without loss"),
+        (pa.array([[0.5, None, 0.1]]), pa.list_(pa.float32()), "without loss"),
+        (pa.array([{"a": Decimal("12345678901234567.5")}]), pa.struct({"a": pa.float64()}), "without loss"),
+        (pa.array([1.7]), pa.decimal128(5, 0), "without loss"),
+        (pa.array([dt.datetime(2024, 1, 1, 5)]), pa.date32(), "without loss"),
+        (pa.array([2]), pa.bool_(), "is int64, the stream's is bool"),
+        (pa.array([["01"]]), pa.list_(pa.int64()), "is list<element: string>, the stream's is list<"),
+        (
+            pa.array([{"a": dt.datetime(2024, 1, 1)}]),
+            pa.struct({"a": pa.timestamp("us", "UTC")}),
+            "TIMESTAMP_NTZ",
+        ),
+        (pa.array([0.1, 0.1]).dictionary_encode(), pa.float32(), "without loss: declare it as double"),
+    ],
+)
+def test_a_value_that_its_column_can_not_have_ends_the_query(tmp_path, column, declared, why):
+    pq.write_table(pa.table({"c": column}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=why):
+        values(tmp_path, declared)
+
+
+@pytest.mark.parametrize(
+    ("column", "declared"),
+    [
+        (pa.array([None, None]), pa.string()),  # as pandas writes texts that are all null
+        (pa.array([None, None]), pa.struct({"a": pa.int32()})),
+        (pa.array([[None], None, []]), pa.list_(pa.string())),
+        (pa.array([{"a": None}]), pa.struct({"a": pa.string()})),
+        (pa.array([0.5, None, float("inf")]), pa.float32()),
+        (pa.array([Decimal("0.10")]), pa.float64()),
+        (pa.array([0.25]), pa.decimal128(9, 3)),
+        (pa.array([dt.datetime(2024, 1, 1)]), pa.date32()),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())), pa.map_(pa.string(), pa.int64())),
+    ],
+)
+def test_a_value_that_its_column_can_have_is_taken(tmp_path, column, declared):
+    pq.write_table(pa.table({"c": column}), tmp_path / "a.parquet")
+    found = values(tmp_path, declared)
+    assert found == (column if pa.types.is_nested(declared) else column.cast(declared)).to_pylist()
+
+
+def values(folder, declared):
+    """Of the one column `c`."""
+    one = reader(folder, StructType([StructField("c", from_arrow_type(declared))]))
+    return [row[0] for row in rows(one, one.initialOffset(), one.latestOffset(one.initialOffset(), ALL))]
 
 
 def test_types_that_spark_has_not(folder):

@@ -1,5 +1,7 @@
 """Function: what the user's function gets, and what comes again."""
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from sink_epochs import SCHEMA, commit, same, stream, whole
 
@@ -114,6 +116,25 @@ def test_two_functions_of_one_stream(info, epochs):
     twins[0].deliver(epochs[0])
     with pytest.raises(CheckpointError, match="Two functions need two names"):
         twins[1].deliver(epochs[0])
+
+
+def test_an_epoch_with_other_values_is_not_taken_for_the_one_that_was_seen(info, epochs):
+    """A stream that went back by an epoch, and on with a pipeline that was mended."""
+    seen = []
+    run(info, epochs, lambda batch, *_: seen.append(batch))
+    run(info, epochs, lambda batch, *_: seen.append(batch))
+    path = epochs[2].files[0].path
+    rows = pq.read_table(path)
+    user = rows.schema.get_field_index("user")
+    pq.write_table(rows.set_column(user, rows.schema.field(user), pc.add(rows["user"], 1)), path)
+    again = Function(lambda batch, *_: seen.append(batch))
+    again.open(info)
+    with pytest.raises(CheckpointError, match=r"epoch 2 with other rows .*take_back"):
+        again.deliver(epochs[2])
+    assert seen == [0, 2]
+    again.back_to(1)
+    again.deliver(epochs[2])
+    assert seen == [0, 2, 2]
 
 
 async def later(batch, rows, key):
