@@ -313,8 +313,9 @@ class Expr:
 
         Float to int truncates (NaN or out of range is an error at that row), bool to number gives 0 or 1,
         int to bool is `!= 0`, a date/time goes to and from the int count of its unit (one that is no time of
-        day, or no whole days of a date64, is an error at that row). Numbers, bools, dates and times are
-        written as text and read from it as Arrow does; text that says no such value is an error at that row.
+        day, or no whole days of a date64, is an error at that row). Numbers but decimals, bools, dates and
+        times are written as text, and but for times of day read from it, as Arrow does; text that says no
+        such value is an error at that row.
         A timestamp or duration in a coarser unit is rounded down, and so is one that becomes a date. A cast
         to less than 64 bits is range-checked and must be the outermost operation of a column expression.
 

@@ -66,7 +66,7 @@ def lower(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
             f"{where}: an expression is nested too deeply; use isin(...), or compute it in several columns"
         ) from None
     if low.vm is None:
-        raise SchemaError(f"{where}: the type of None is not known; write od.lit(None, type)")
+        raise SchemaError(f"{where}: {_Lowering(schema, where).no_type(expr)}")
     return BoundExpr(lists.stored(low), low.vm, low.arrow, text)
 
 
@@ -119,7 +119,7 @@ class _Lowering:
     def lower(self, expr: Expr, hint: Any = None) -> Lowered:
         """Code of an expression; `hint` is the type that a constant without one should take."""
         if isinstance(expr, Column):
-            return self.column(expr)
+            return self.literal(Literal(None), hint) if self.is_none(expr) else self.column(expr)
         if isinstance(expr, Literal):
             return self.literal(expr, hint)
         if isinstance(expr, Apply):
@@ -132,7 +132,10 @@ class _Lowering:
         type_ = self.schema.field(index).type
         vm = physical_type(type_, expr.name).vm
         if vm is None:
-            raise self.error(f"column {expr.name!r} is {type_}: it can be passed through, not computed with")
+            text = f"column {expr.name!r} is {type_}: it can be passed through, not computed with"
+            looked_into = lists.is_listed(type_) or pat.is_struct(type_)
+            advice = ".list and .struct look into it" if looked_into else "cast it in front of the pipeline"
+            raise self.error(f"{text}; {advice}")
         return Lowered(((f"col_{vm}", index),), vm, computed_type(type_), single=pat.is_float32(type_))
 
     def literal(self, expr: Literal, hint: Any) -> Lowered:
@@ -180,10 +183,7 @@ class _Lowering:
         `elapses`: beside a time a constant may be a duration, and beside a duration a time or a number.
         """
         lowered: dict[int, Lowered] = {}
-        constants_last = sorted(
-            range(len(expr.arguments)), key=lambda i: isinstance(expr.arguments[i], Literal)
-        )
-        for i in constants_last:
+        for i in sorted(range(len(expr.arguments)), key=lambda i: self.hints_little(expr.arguments[i])):
             known = next((low.arrow for low in lowered.values() if low.vm is not None), hint)
             argument = expr.arguments[i]
             if (
@@ -206,8 +206,29 @@ class _Lowering:
                 raise self.error(f"{text}; .list and .struct look into it")
             lowered[i] = low
         if any(low.vm is None for low in lowered.values()):
-            raise self.error(f"the type of None is not known in {expr!r}; write od.lit(None, type)")
+            raise self.error(self.no_type(expr))
         return [lowered[i] for i in range(len(expr.arguments))]
+
+    def no_type(self, expr: Expr) -> str:
+        """What to say where nothing tells the type of None."""
+        for one in getattr(expr, "arguments", (expr,)):
+            if isinstance(one, Column) and self.is_none(one):
+                return f"column {one.name!r} has nothing but nulls, no type; cast it, such as .cast(float)"
+        within = f" in {expr!r}" if isinstance(expr, Apply) else ""
+        return f"the type of None is not known{within}; write od.lit(None, type)"
+
+    def hints_little(self, argument: Expr) -> int:
+        """0: it has a type of its own; 1: a constant, which takes one from its neighbours; 2: None."""
+        if self.is_none(argument) and getattr(argument, "type", None) is None:
+            return 2
+        return 1 if isinstance(argument, Literal) else 0
+
+    def is_none(self, expr: Expr) -> bool:
+        """A constant None, or a column of nothing but nulls, which says no type either."""
+        if isinstance(expr, Literal):
+            return expr.value is None
+        type_ = self.column_type(expr)
+        return type_ is not None and bool(pat.is_null(type_))
 
     def number(self, expr: Expr, low: Lowered) -> Lowered:
         if low.is_number:
@@ -462,7 +483,7 @@ class _Lowering:
 
     def try_cast(self, expr: Apply) -> Lowered:
         argument, target = expr.arguments[0], expr.option
-        if isinstance(argument, Literal) and argument.value is None:
+        if self.is_none(argument):
             return self.cast(expr)
         (a,) = self.operands(expr)
         try:
@@ -476,7 +497,7 @@ class _Lowering:
 
     def cast(self, expr: Apply) -> Lowered:
         argument, target = expr.arguments[0], expr.option
-        if isinstance(argument, Literal) and argument.value is None:
+        if self.is_none(argument):
             null = self.literal(Literal(None, target), None)
             return Lowered(null.code, null.vm, target, null.vm != "view" and _is_narrow(target))
         (a,) = self.operands(expr)

@@ -23,6 +23,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError, shown, unknown_column
 from ordstream.ground.choices import gone_through
 from ordstream.ground.datetimes import counter, no_value, numpy_count, one_object
+from ordstream.ground.imported import schema_of_data
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
@@ -221,9 +222,12 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
     if isinstance(type_, pa.DataType) and not pat.is_struct(type_):
         raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
     if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
-        return pa.schema(given)  # such as Polars'
+        try:
+            return pa.schema(given)  # such as Polars'
+        except pa.ArrowException as error:
+            raise SchemaError(f"{where}: Arrow refuses a type of this schema: {error}") from error
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
-        return _schema_of_data(given, f"{where}: {wanted}")
+        return schema_of_data(given, f"{where}: {wanted}")
     pairs = gone_through(given.items() if isinstance(given, Mapping) else given)
     if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
@@ -234,19 +238,6 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
         except (TypeError, ValueError) as error:
             raise SchemaError(f"{where}: column {name!r} can't be {type_!r}: {kinds(type_)}") from error
     return pa.schema(fields)
-
-
-def _schema_of_data(data: Any, where: str) -> pa.Schema:
-    """Of a table or data frame: what it says itself, or what its export has; a stream is not read."""
-    own = getattr(data, "schema", None)
-    if hasattr(own, "__arrow_c_schema__"):
-        return pa.schema(own)
-    if not hasattr(data, "__arrow_c_stream__"):
-        raise SchemaError(f"{where}, got {type(data).__name__}, which has no columns")
-    try:
-        return pa.RecordBatchReader.from_stream(data).schema
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise SchemaError(f"{where}, got {type(data).__name__}, which Arrow refuses: {error}") from error
 
 
 def unique_names(names: Sequence[str], where: str) -> None:

@@ -17,6 +17,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
+from ordstream.ground.imported import imported
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain
 from ordstream.node.file_sources import FileSource, HandsOn
@@ -242,7 +243,7 @@ def batches_of(data: Any) -> Iterator[Any]:
         yield _no_rows(data.schema)
         yield from data
     elif hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
+        reader = imported(data, "cannot read ", SourceError)
         yield _no_rows(reader.schema)
         yield from reader
     elif hasattr(data, "__arrow_c_array__"):

@@ -148,6 +148,12 @@ class Aggregation:
         """
         type_, index = self._bind_column(schema, where)
         program = None if self.where is None else condition(self.where, schema, where)
+        if self.function == "count" and index is not None:
+            name = schema.names[index]
+            if physical_type(schema.field(index).type, name).vm is None:  # a list or a struct: only if it is
+                there = Column(name).is_not_null()
+                program = condition(there if self.where is None else there & self.where, schema, where)
+                index = None
         by = None if self.by is None else column_index(schema, self.by, where)
         places = digits = 0
         given_type = None if index is None else schema.field(index).type
@@ -165,10 +171,8 @@ class Aggregation:
         index = column_index(schema, self.column, where)
         type_ = schema.field(index).type
         if self.function == "count":
-            if physical_type(type_, self.column).vm is None:
-                raise SchemaError(f"{where}: count({self.column!r}): {type_} is not supported; use count()")
             return pa.int64(), index
-        if is_gathered(self.function, is_apart(type_)):
+        if is_gathered(self.function, is_apart(type_)) and not self._wants_number(type_):
             by = None if self.by is None else schema.field(column_index(schema, self.by, where))
             return gathered_type(self.function, schema.field(index), by, where), index
         decimals = bool(pat.is_decimal128(type_))
@@ -177,7 +181,7 @@ class Aggregation:
         if self.function in ("first", "last", "min", "max"):
             numeric = is_fixed_number(type_) or is_boolean(type_)
         as_float = decimals and self.function in ("var", "std")
-        if not numeric or as_float:
+        if not numeric or as_float or self.function in ("median", "quantile"):
             column = repr(self.column) if self.expr is None else self.column
             text = f"{where}: {self.function}({column}) is not defined for {type_}"
             raise SchemaError(text + self._instead(type_))
@@ -194,10 +198,17 @@ class Aggregation:
             return pa.int64() if pat.is_integer(type_) else pa.float64(), index
         return type_, index
 
+    def _wants_number(self, type_: pa.DataType) -> bool:
+        """It is a median or quantile of what it is not defined for."""
+        plain = is_fixed_number(type_) and not is_temporal(type_) and not pat.is_decimal(type_)
+        return self.function in ("median", "quantile") and not plain
+
     def _instead(self, type_: pa.DataType) -> str:
         """What to do where it is not defined, for its message."""
         column = f"od.col({self.column!r})"
-        if self.function in ("var", "std") and pat.is_decimal(type_):
+        if pat.is_null(type_):
+            return f", nothing but nulls: cast it, od.{self.function}({column}.cast(pa.float64()))"
+        if self.function in ("var", "std", "median", "quantile") and pat.is_decimal(type_):
             if self.expr is not None:
                 return ", which it would round: cast the expression, (...).cast(pa.float64())"
             return (

@@ -21,9 +21,7 @@ from ordstream.expressions.bound import maximum, minimum
 from ordstream.ground.packed_types import carried, is_core_list, is_packed, packed_format
 from ordstream.ground.types import (
     is_binary,
-    is_fixed_number,
     is_string,
-    is_temporal,
     is_wide,
     physical_type,
     to_python,
@@ -66,8 +64,6 @@ def gathered_type(function: str, field: pa.Field, by: pa.Field | None, where: st
         if physical_type(one.type, one.name).vm is None:
             raise SchemaError(f"{where}: {function}: {one.name!r} can't be compared, it is {one.type}")
     if function in ("median", "quantile"):
-        if not is_fixed_number(type_) or is_temporal(type_) or pat.is_decimal(type_):
-            raise SchemaError(f"{where}: {function}({field.name!r}) is not defined for {type_}")
         return pa.float64()
     if function == "collect":
         return list_of(field, where)

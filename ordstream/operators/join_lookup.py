@@ -13,6 +13,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.choices import is_one_of, is_text
+from ordstream.ground.imported import imported
 from ordstream.ground.packed_types import as_plain, carried, decoded, is_packed, plain
 from ordstream.ground.types import (
     column_index,
@@ -257,7 +258,7 @@ def arrow_table(data: Any, where: str) -> pa.Table:
     if isinstance(data, pa.Array | pa.ChunkedArray) and not pat.is_struct(data.type):
         raise PlanError(f"{needed}, one column without a name")
     if hasattr(data, "__arrow_c_stream__"):
-        table = pa.RecordBatchReader.from_stream(data).read_all()
+        table = imported(data, f"{where}: got ", PlanError).read_all()
     else:
         table = pa.Table.from_batches([pa.record_batch(data)])
     if table.num_rows > OFFSETS_END:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ordstream.errors import NO_ROWS_FAULT, OperatorError, PlanError, SourceError, told, type_and_text
 from ordstream.ground.choices import is_one_of
+from ordstream.ground.imported import imported
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.numbers import is_whole
 from ordstream.ground.ordercheck import runs_backwards
@@ -464,7 +465,7 @@ def _batches(data: Any, where: str = "") -> Iterable[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatch):
         return [data]
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)  # type: ignore[no-any-return]
+        return imported(data, f"{where}cannot read ", SourceError)  # type: ignore[no-any-return]
     if hasattr(type(data), "to_batches"):  # a dataset
         return data.to_batches()  # type: ignore[no-any-return]
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):

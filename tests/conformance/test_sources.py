@@ -143,6 +143,28 @@ def test_data_that_does_not_fit(data, text, workers):
         pipeline().run(data, workers=workers)
 
 
+def test_a_column_that_only_polars_knows(workers):
+    """Nothing said which of the columns it was: Arrow's words are "format string: '_pli128'"."""
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"a": [1, 2], "wide": polars.Series([1, 2], dtype=polars.Int128)})
+    pipeline = od.Pipeline({"a": int})
+    text = "DataFrame, which Arrow refuses: .*: column 'wide'; cast it, or leave it out"
+    for call in (
+        lambda: pipeline.run(frame, workers=workers),
+        lambda: run_serial(pipeline, frame),
+        lambda: pipeline.run([frame], workers=workers),
+    ):
+        with pytest.raises(od.SourceError, match=f"cannot read {text}"):
+            call()
+    with pytest.raises(od.SchemaError, match=text):
+        od.Pipeline(frame)
+    with pytest.raises(od.SchemaError, match="Arrow refuses a type of this schema"):
+        od.Pipeline(frame.schema)
+    with pytest.raises(od.PlanError, match=f"join_lookup_1: got {text}"):
+        pipeline.join_lookup(frame, on="a")
+    assert pipeline.run(frame.drop("wide"), workers=workers).table["a"].to_pylist() == [1, 2]
+
+
 def test_a_batch_in_which_a_column_has_no_value(workers):
     """pandas has no type for texts or lists where a chunk, or an empty frame, has none of them."""
     schema = pa.schema(

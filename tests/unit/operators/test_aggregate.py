@@ -104,6 +104,28 @@ def test_a_key_whose_only_tuples_failed_has_no_values():
 
 
 @pytest.mark.parametrize(
+    ("column", "there"),
+    [
+        (pa.array([[1], None, [], [None]]), [1, 1, 2, 3]),
+        (pa.array([["a"], None, [], [None]]), [1, 1, 2, 3]),
+        (pa.array([{"a": 1}, None, {"a": None}, None]), [1, 1, 2, 2]),
+        (pa.array([1, None, 2, None], pa.float16()), [1, 1, 2, 2]),
+        (pa.array([b"1" * 16, None, None, b"2" * 16], pa.uuid()), [1, 1, 1, 2]),
+    ],
+    ids=["list", "texts", "struct", "half", "uuid"],
+)
+def test_values_of_any_type_are_counted(column, there):
+    """Those of lists, structs and the like were refused."""
+    data = pa.table({"i": [1, 2, 3, 4], "x": column})
+    built = od.Pipeline(data.schema).scan(n=od.count("x"), late=od.count("x", where=od.col("i") > 1))
+    expected = [(n, n - 1) for n in there]
+    assert [row[2:] for row in run_serial(built, data).rows] == expected
+    for rows in (1, 4):
+        found = built.run(data, workers=0, chunk_rows=rows).table
+        assert list(zip(found["n"].to_pylist(), found["late"].to_pylist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda p: p.aggregate(), "at least one aggregation"),

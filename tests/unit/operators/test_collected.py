@@ -172,18 +172,20 @@ def test_durations_add_up():
 
 
 def test_what_to_do_instead():
-    schema = pa.schema({"k": pa.int64(), "b": pa.bool_(), "t": pa.timestamp("us")})
+    schema = pa.schema({"k": pa.int64(), "b": pa.bool_(), "t": pa.timestamp("us"), "p": pa.decimal128(9, 2)})
     keyed = od.Pipeline(schema).key_by("k")
     for call, message in (
         (od.sum("b"), r"sum\('b'\) is not defined for bool: .*od.count\(where=od.col\('b'\)\)"),
         (od.mean("b"), r"give it a number, such as .*od.col\('b'\).cast\(pa.int64\(\)\)"),
         (od.mean("t"), r"give it a number, such as .*od.col\('t'\).cast\(pa.int64\(\)\)"),
+        (od.median("t"), r"give it a number, such as .*od.col\('t'\).cast\(pa.int64\(\)\)"),
+        (od.median("p"), r"give it a float64 column, .*od.col\('p'\).cast\(pa.float64\(\)\)"),
     ):
         with pytest.raises(od.SchemaError, match=message):
             keyed.scan(a=call)
     numbers = {name: od.col(name).cast(pa.int64()) for name in "bt"}
     as_numbers = od.Pipeline(schema).with_columns(**numbers).key_by("k")
-    assert as_numbers.scan(share=od.mean("b"), middle=od.mean("t")).schema.names[3:] == ["share", "middle"]
+    assert as_numbers.scan(share=od.mean("b"), middle=od.mean("t")).schema.names[4:] == ["share", "middle"]
 
 
 def test_collect_without_a_number_is_all_of_them():

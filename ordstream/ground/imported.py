@@ -1,0 +1,64 @@
+"""Tables and data frames of other libraries, taken over by Arrow's interface, and what is said where Arrow
+refuses one: a column of a type that only its library knows, such as Polars' Int128.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ordstream.errors import OrdstreamError, SchemaError
+
+_REFUSALS = (pa.ArrowException, ValueError, TypeError)
+
+
+def imported(data: Any, where: str, error: type[OrdstreamError]) -> pa.RecordBatchReader:
+    """What gives the data's batches.
+
+    Raises
+    ------
+    OrdstreamError
+        Of the kind `error`: Arrow refuses the data. What else fails in making them is raised as it is.
+    """
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowException as failure:
+        raise error(f"{where}{_refused(data, failure)}") from failure
+
+
+def schema_of_data(data: Any, where: str) -> pa.Schema:
+    """Of a table or data frame: what it says itself, or what its export has; a stream is not read.
+
+    Raises
+    ------
+    SchemaError
+        It has no columns, or Arrow refuses them.
+    """
+    own = getattr(data, "schema", None)
+    says = hasattr(own, "__arrow_c_schema__")
+    if not says and not hasattr(data, "__arrow_c_stream__"):
+        raise SchemaError(f"{where}, got {type(data).__name__}, which has no columns")
+    try:
+        return pa.schema(own) if says else pa.RecordBatchReader.from_stream(data).schema
+    except _REFUSALS as failure:
+        raise SchemaError(f"{where}, got {_refused(data, failure)}") from failure
+
+
+def _refused(data: Any, failure: Exception) -> str:
+    """What Arrow refuses, with the column if it can be found, and what to do."""
+    text = f"{type(data).__name__}, which Arrow refuses: {failure}"
+    name = None if "column" in str(failure).lower() else _refused_column(data)
+    return text if name is None else f"{text}: column {name!r}; cast it, or leave it out"
+
+
+def _refused_column(data: Any) -> str | None:
+    """The first column of a data frame that is refused by itself."""
+    for name in getattr(data, "columns", ()):
+        try:
+            pa.RecordBatchReader.from_stream(data[[name]])
+        except pa.ArrowException:
+            return str(name)
+        except Exception:
+            return None
+    return None
