@@ -174,6 +174,8 @@ class Expr:
             raise SchemaError(
                 f"isin takes a list of values, got {shown(given)}: one value is {self!r} == value"
             )
+        if isinstance(given, np.ndarray) and given.dtype.kind in "iuU":
+            among = given.tolist()  # Python's own values
         return Apply("isin", self, option=tuple(among))
 
     is_in = isin

@@ -14,7 +14,7 @@ from ordstream.errors import SchemaError
 from ordstream.expressions import casts, decimals, lists
 from ordstream.expressions.bound import VM_TYPES, BoundExpr, bits_of_float
 from ordstream.expressions.calls import CALLS, lower_call
-from ordstream.expressions.constants import is_null_constant, type_of_constant
+from ordstream.expressions.constants import is_null_constant, plain_members, type_of_constant
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
 from ordstream.expressions.fields import field_instruction, part_instruction, path_of
@@ -345,6 +345,9 @@ class _Lowering:
         (a,) = self.operands(expr)
         if a.vm == "bool":
             raise self.error(f"isin on booleans in {expr!r}; use == or ~")
+        plain = None if a.arrow is None else plain_members(expr.option, a.arrow)
+        if plain is not None:
+            return Lowered((*a.code, (f"in_{a.vm}", plain)), "bool", pa.bool_())
         if any(map(is_null_constant, expr.option)):
             raise self.error(f"None among the values of {expr!r}; combine with .is_null()")
         if decimals.is_decimal(a) and all(type(value) in (int, decimal.Decimal) for value in expr.option):

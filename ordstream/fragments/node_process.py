@@ -16,15 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
 
 import pyarrow as pa
 
 from ordstream.errors import PlanError, told
+from ordstream.fragments import answers
 from ordstream.fragments.endpoint import Endpoint
-from ordstream.fragments.figures import Outcome
 from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.node_state import NodeState, parsed
 from ordstream.fragments.topology import Topology
@@ -129,7 +128,7 @@ class _Host:
                 merge.awaited[sender] += waited
 
     def _tell(self, what: Any) -> None:
-        self._mesh.post(CALLER, CALL, 0, self._run, [_picklable(what)])
+        self._mesh.post(CALLER, CALL, 0, self._run, [answers.dumps(what)])
 
     def _handle(self, process: int, kind: int, edge: int, run: int, body: Any) -> None:
         if kind == CALL and process == CALLER:  # only what the caller sends is unpickled
@@ -255,19 +254,12 @@ def _loaded(data: Any) -> Any:
             "define them at the top of a module that it can import, for example one in a folder on "
             "PYTHONPATH"
         ) from error
-
-
-def _picklable(answer: Any) -> bytes:
-    """The answer as bytes; an exception that can't be pickled as one that tells its type and text."""
-    try:
-        data = pickle.dumps(answer)
-        pickle.loads(data)
-    except Exception:
-        if isinstance(answer, Outcome) and answer.error is not None:
-            cause = RuntimeError(told(answer.cause or answer.error))
-            return pickle.dumps(replace(answer, cause=cause))
-        return pickle.dumps(RuntimeError(told(answer)))
-    return data
+    except Exception as error:  # of a __setstate__ or an __init__ of the user's
+        raise PlanError(
+            "processes: what the pipeline's functions refer to can't be made again in a spawned process "
+            f"({told(error)}): pickle.loads(pickle.dumps(...)) of it fails in the same way; have the "
+            "function make it, at its first call"
+        ) from error
 
 
 def _end_with_caller() -> None:

@@ -537,3 +537,52 @@ def test_ctrl_c_ends_all_processes_at_once(tmp_path):
     last = beat.stat().st_mtime
     time.sleep(0.3)
     assert beat.stat().st_mtime == last  # no process goes on
+
+
+OWN_CLASSES = """
+import ordstream as od
+import pyarrow as pa
+
+class Refused(Exception):
+    code = 0
+
+class Odd:
+    def __reduce__(self):
+        return int, ("odd",)
+
+ODD = Odd()
+
+def refuses(row):
+    if row.a == 3:
+        error = Refused("no")
+        error.code = 7
+        raise error
+    return (row.a,)
+
+if __name__ == "__main__":
+    source = pa.table({"a": [1, 2, 3, 4]})
+    try:
+        od.Pipeline(source.schema).map(refuses, schema=source.schema).run(source, processes=2)
+    except od.OperatorError as error:
+        print(isinstance(error.__cause__, Refused), error.__cause__, error.__cause__.code)
+    try:
+        od.Pipeline(source.schema).filter(lambda row: ODD is None).run(source, processes=2)
+    except od.PlanError as error:
+        print(error)
+"""
+
+
+def test_exceptions_of_the_script_s_own_classes(tmp_path):
+    """The cause was a RuntimeError that told its text; what can't be unpickled was its own error, bare."""
+    script = tmp_path / "script.py"
+    script.write_text(OWN_CLASSES)
+    environment = os.environ | {"PYTHONPATH": str(Path(od.__file__).parents[1])}
+    command = [sys.executable, str(script)]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    raised, unmade = ended.stdout.splitlines()
+    assert raised == "True no 7"
+    assert unmade.startswith("processes: what the pipeline's functions refer to can't be made again in a")
+    assert "ValueError: invalid literal for int()" in unmade

@@ -6,10 +6,12 @@ import decimal
 import math
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.expressions import lowering
 from ordstream.testing import run_serial
 
 D = decimal.Decimal
@@ -63,3 +65,17 @@ def test_members_are_no_instructions(type_):
     pipeline = od.Pipeline(pa.schema({"x": type_}))
     few, many = (pipeline.select(a=(od.col("x") + 1).isin(list(range(n)))) for n in (2, 1_000))
     assert instructions(few) == instructions(many) < 20
+
+
+@pytest.mark.parametrize("made", [list, np.array, pa.array], ids=["list", "numpy", "arrow"])
+@pytest.mark.parametrize("column", ["n", "small", "s"])
+def test_plain_members_are_not_looked_at_one_by_one(column, made, monkeypatch):
+    """A list of 100,000 ids took 3.3 s to plan, 33 us each."""
+    looked_at = []
+    monkeypatch.setattr(lowering, "type_of_constant", lambda value: looked_at.append(value) or pa.int64())
+    table = pa.table({"n": [1, 2, None], "small": pa.array([2, None, 3], pa.int8()), "s": ["2", "x", None]})
+    members = made([str(i) for i in range(2, 5000)] if column == "s" else list(range(2, 5000)))
+    pipeline = od.Pipeline(table.schema).select(a=od.col(column).isin(members))
+    assert not looked_at
+    expected = {"n": [False, True, None], "small": [True, None, True], "s": [True, False, None]}
+    assert same(pipeline, table) == expected[column]

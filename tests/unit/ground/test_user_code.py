@@ -8,8 +8,8 @@ import pytest
 from process_functions import SOURCE, fails_late, rows, totals, totals_at_end
 
 import ordstream as od
+from ordstream.fragments import answers
 from ordstream.fragments.figures import Outcome
-from ordstream.fragments.node_process import _picklable
 from ordstream.fragments.same_process import run_here
 from ordstream.ground.user_code import place_of
 from ordstream.reference.run_serial import run_serial
@@ -127,6 +127,43 @@ def test_what_can_t_show_itself_leaves_a_process():
 
     cause, error = Local(), od.OperatorError("f", 1, None, "Local")
     ended = Outcome(fragment=0, node=0, report=None, error=error, cause=cause)
-    found = pickle.loads(_picklable(ended))
+    found = pickle.loads(answers.dumps(ended))
     assert (str(found.cause), str(found.error)) == ("Local", str(error))
-    assert str(pickle.loads(_picklable(cause))) == "Local"
+    assert str(pickle.loads(answers.dumps(cause))) == "Local"
+
+
+class Refused(Exception):
+    """Of this module, as a script's own is of the script."""
+
+    def __init__(self, code):
+        Exception.__init__(self, f"code {code}")
+        self.code = code
+
+
+class Ended(BaseException):
+    """No error of a row."""
+
+
+def of_a_node(class_):
+    """The class as a node process has it: made again, and no other object can be pickled in its place."""
+    return type(class_.__name__, class_.__bases__, dict(class_.__dict__))
+
+
+def test_a_class_of_the_script_comes_back_as_itself():
+    """It was a RuntimeError that told its text: no `except Refused`, and no `code`."""
+    cause, ended = of_a_node(Refused)(7), of_a_node(Ended)("now")
+    assert type(cause) is not Refused
+    error = od.OperatorError("f", 1, None, "Refused: code 7")
+    outcome = Outcome(fragment=0, node=0, report=None, error=error, cause=cause)
+    found = pickle.loads(answers.dumps(outcome)).cause
+    assert (type(found), found.code) == (Refused, 7)
+    found = pickle.loads(answers.dumps(ended))
+    assert (type(found), str(found)) == (Ended, "now")
+    group = pickle.loads(answers.dumps(ExceptionGroup("both", [cause, ValueError(1)])))
+    assert [type(one) for one in group.exceptions] == [Refused, ValueError]
+
+
+def test_a_class_that_the_caller_has_not_is_told(monkeypatch):
+    sent = answers.dumps(of_a_node(Refused)(7))
+    monkeypatch.delitem(globals(), "Refused")
+    assert repr(pickle.loads(sent)) == "RuntimeError('Refused: code 7')"
