@@ -65,17 +65,6 @@ def test_an_argument_too_many_points_to_the_help_of_its_command(arguments, capsy
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("more", [[], ["--stream"]])
-def test_a_demo_of_no_rows_is_refused(more, monkeypatch, tmp_path, capsys):
-    """It generated as many as by default: 0 counted as not given."""
-    pytest.importorskip("pyspark")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ordstream.commands.run.DEMO_ROWS", -1)
-    monkeypatch.setattr(stream_demo, "ROWS", -1)
-    assert cli.main(["demo", "--rows", "0", *more]) == 2
-    assert capsys.readouterr() == ("", "ordstream: rows must be at least 1, not 0\n")
-
-
 @pytest.mark.parametrize(
     ("finished", "serials", "rows", "states", "line"),
     [

@@ -256,7 +256,7 @@ def test_when_then_is_when_with_two_arguments():
         (MILLIS, lambda: X.dt.total_seconds(), "is for durations"),
         (pa.array([1], pa.time32("s")), lambda: X.dt.date(), "a time of day has no date"),
         (ROME, lambda: X.cast(pa.timestamp("ms")), "replace_time_zone change zones"),
-        (INTS, lambda: X.cast("int33"), "cast: .*int33"),
+        (INTS, lambda: X.cast("int33"), "'int33' is no type: "),
         (pa.array([decimal.Decimal("1.5")]), lambda: X.cast(str), "no cast|cast"),
         (FLOATS, lambda: X.round(1.5), "decimals must be an int"),
         (FLOATS, lambda: X.log(1), "base must be a positive finite number"),

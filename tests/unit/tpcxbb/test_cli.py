@@ -375,6 +375,7 @@ def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):
             "--nodes is for the engines node and spark",
         ),
         (["demo", "--rows", "0"], "argument --rows: '0' is not a whole number of at least 1"),
+        (["demo", "--stream", "--rows", "0"], "argument --rows: '0' is not a whole number of at least 1"),
         (["run", "q2", "--data", ".", "--json", "no/such/folder.json"], "no folder for --json"),
         (["run", "q2"], "the following arguments are required: --data"),
         (["fly"], "invalid choice: 'fly'"),
