@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from ordstream.errors import OrdstreamError, SchemaError
 
+#: What to do with what `is_lazy`.
+COLLECT = "a lazy frame must be collected first"
 _REFUSALS = (pa.ArrowException, ValueError, TypeError)
 
 
@@ -25,6 +27,17 @@ def imported(data: Any, where: str, error: type[OrdstreamError]) -> pa.RecordBat
         return pa.RecordBatchReader.from_stream(data)
     except pa.ArrowException as failure:
         raise error(f"{where}{_refused(data, failure)}") from failure
+
+
+def has_schema(data: Any) -> bool:
+    """Whether it tells of its columns in Arrow's way: a table, a data frame, a dataset, a reader."""
+    exports = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+    return exports or (not is_lazy(data) and isinstance(getattr(data, "schema", None), pa.Schema))
+
+
+def is_lazy(data: Any) -> bool:
+    """Whether it is a frame that is not computed yet."""
+    return hasattr(data, "collect") and not hasattr(data, "__arrow_c_stream__")
 
 
 def schema_of_data(data: Any, where: str) -> pa.Schema:

@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError, shown, unknown_column
 from ordstream.ground.choices import gone_through
 from ordstream.ground.datetimes import counter, no_value, numpy_count, one_object
-from ordstream.ground.imported import schema_of_data
+from ordstream.ground.imported import COLLECT, has_schema, is_lazy, schema_of_data
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
@@ -226,11 +226,12 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
             return pa.schema(given)  # such as Polars'
         except pa.ArrowException as error:
             raise SchemaError(f"{where}: Arrow refuses a type of this schema: {error}") from error
-    if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
+    if has_schema(given):
         return schema_of_data(given, f"{where}: {wanted}")
     pairs = gone_through(given.items() if isinstance(given, Mapping) else given)
     if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-        raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
+        why = f": {COLLECT}" if is_lazy(given) else ""
+        raise SchemaError(f"{where}: {wanted}, got {given!r:.200}{why}")
     fields = []
     for name, type_ in pairs:
         try:

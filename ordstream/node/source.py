@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
-from ordstream.ground.imported import imported
+from ordstream.ground.imported import COLLECT, imported, is_lazy
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain
 from ordstream.node.file_sources import FileSource, HandsOn
@@ -285,8 +285,8 @@ def _advice(data: Any) -> str:
         return "columns in a dict become a table by pyarrow.table(data)"
     if hasattr(data, "sparkSession"):
         return "a Spark DataFrame goes to od.spark.apply(pipeline, df, order_by=...)"
-    if hasattr(data, "collect"):
-        return "a lazy frame must be collected first"
+    if is_lazy(data):
+        return COLLECT
     return (
         "give a pyarrow Table or RecordBatch, anything with __arrow_c_stream__ (Polars, DuckDB, pandas), "
         "a pyarrow dataset, or an iterable of record batches"

@@ -13,7 +13,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.choices import is_one_of, is_text
-from ordstream.ground.imported import imported
+from ordstream.ground.imported import COLLECT, imported, is_lazy
 from ordstream.ground.packed_types import as_plain, carried, decoded, is_packed, plain
 from ordstream.ground.types import (
     column_index,
@@ -254,7 +254,7 @@ def arrow_table(data: Any, where: str) -> pa.Table:
         f"pyarrow.parquet.read_table(path)), got {type(data).__name__}"
     )
     if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
-        raise PlanError(needed)
+        raise PlanError(f"{needed}: {COLLECT}" if is_lazy(data) else needed)
     if isinstance(data, pa.Array | pa.ChunkedArray) and not pat.is_struct(data.type):
         raise PlanError(f"{needed}, one column without a name")
     if hasattr(data, "__arrow_c_stream__"):

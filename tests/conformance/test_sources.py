@@ -6,7 +6,9 @@ import datetime
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset
 
 import ordstream as od
 from ordstream.node import node, source
@@ -163,6 +165,27 @@ def test_a_column_that_only_polars_knows(workers):
     with pytest.raises(od.PlanError, match=f"join_lookup_1: got {text}"):
         pipeline.join_lookup(frame, on="a")
     assert pipeline.run(frame.drop("wide"), workers=workers).table["a"].to_pylist() == [1, 2]
+
+
+def test_a_dataset_has_the_columns_of_a_pipeline(tmp_path):
+    """A run took one, `od.Pipeline` did not."""
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    data = dataset.dataset(tmp_path / "a.parquet")
+    found = od.Pipeline(data)
+    assert found.schema.equals(TABLE.schema, check_metadata=False)
+    assert found.run(data).table.equals(TABLE)
+
+
+def test_a_lazy_frame_must_be_collected():
+    polars = pytest.importorskip("polars")
+    lazy, pipeline = polars.LazyFrame({"i": [1]}), od.Pipeline({"i": int})
+    for call, error in (
+        (lambda: od.Pipeline(lazy), od.SchemaError),
+        (lambda: pipeline.join_lookup(lazy, on="i"), od.PlanError),
+        (lambda: pipeline.run(lazy), od.SourceError),
+    ):
+        with pytest.raises(error, match=r"LazyFrame.*: a lazy frame must be collected first"):
+            call()
 
 
 def test_a_batch_in_which_a_column_has_no_value(workers):
