@@ -36,8 +36,9 @@ def has_schema(data: Any) -> bool:
 
 
 def is_lazy(data: Any) -> bool:
-    """Whether it is a frame that is not computed yet."""
-    return hasattr(data, "collect") and not hasattr(data, "__arrow_c_stream__")
+    """Whether it is a frame that is not computed yet, and none of Spark's, which are for `od.spark`."""
+    known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "sparkSession")
+    return hasattr(data, "collect") and not known
 
 
 def schema_of_data(data: Any, where: str) -> pa.Schema:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -186,6 +187,11 @@ def test_a_lazy_frame_must_be_collected():
     ):
         with pytest.raises(error, match=r"LazyFrame.*: a lazy frame must be collected first"):
             call()
+    sparks = SimpleNamespace(collect=list, sparkSession=None)
+    for call, error in ((pipeline.run, od.SourceError), (pipeline.join_lookup, od.PlanError)):
+        with pytest.raises(error) as raised:
+            call(sparks, **({} if call == pipeline.run else {"on": "i"}))
+        assert "collected" not in str(raised.value)
 
 
 def test_a_batch_in_which_a_column_has_no_value(workers):

@@ -123,6 +123,14 @@ def test_values_of_any_type_are_counted(column, there):
     for rows in (1, 4):
         found = built.run(data, workers=0, chunk_rows=rows).table
         assert list(zip(found["n"].to_pylist(), found["late"].to_pylist(), strict=True)) == expected
+    # a window takes values out again: of a struct {"a": None} is one
+    long = pa.table({"i": range(40), "x": pa.chunked_array([column] * 10)})
+    keyed = od.Pipeline(data.schema).with_columns(k=od.col("i") % 3).key_by("k")
+    for windows in (keyed.window(od.rows(5)), keyed.window(od.rolling(30), time="i")):
+        built = windows.aggregate(n=od.count("x"), late=od.count("x", where=od.col("i") > 9))
+        last = [row[-2:] for row in run_serial(built, long).rows]
+        found = built.run(long, workers=0, chunk_rows=1).table
+        assert list(zip(found["n"].to_pylist(), found["late"].to_pylist(), strict=True)) == last
 
 
 @pytest.mark.parametrize(
