@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SourceError,
     )
     from ordstream.expressions.expr import Expr, col, if_else, lit, when
+    from ordstream.ground.forget import FORGET
     from ordstream.ground.ordertags import OrderTag
     from ordstream.node.file_sources import IpcSource, ParquetSource
     from ordstream.node.node import Stream
@@ -79,6 +80,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DKG",
+    "FORGET",
     "POSG",
     "Aggregation",
     "Cancelled",
@@ -185,6 +187,7 @@ _HOMES = {
     "operators.pairs": ("explode", "pairs"),
     "operators.partition": ("equal_ranges", "ranges"),
     "operators.punctuation": ("Every", "every"),
+    "ground.forget": ("FORGET",),
     "ground.ordertags": ("OrderTag",),
     "pipeline": ("KeyedPipeline", "Pipeline"),
     "pipeline.graph": ("union",),

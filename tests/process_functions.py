@@ -173,3 +173,10 @@ def spun(row, state, emit):
         code = (code * 31 + row.n + step) % 65_521
     state.n += 1
     emit(row.k, state.n, code)
+
+
+def counts_to_three(row, state, emit):
+    """The key, and how often it came; then its state is forgotten."""
+    state.n += 1
+    emit(row.k, state.n)
+    return od.FORGET if state.n == 3 else None

@@ -15,6 +15,7 @@ from ordstream.errors import PlanError, Uncopied, shown
 from ordstream.ground.choices import flag
 from ordstream.ground.declared_state import state_class, state_schema, stored_fields, zero_of
 from ordstream.ground.duration import time_span
+from ordstream.ground.forget import FORGET
 from ordstream.ground.types import (
     column_index,
     pipeline_schema,
@@ -336,7 +337,7 @@ class ProcessReference(Keyed, FunctionReference):
             before = self.due(state)
             with self.emitter(rows) as emit:
                 result = self.fn(self.python_row(row), state, emit)
-            if self.due(state) not in (0, before):
+            if result is not FORGET and self.due(state) not in (0, before):
                 now = row[self.operator.clock_column]
                 if now is None:
                     raise ValueError("a timer is set at a row whose time is null")
@@ -369,7 +370,7 @@ class ProcessReference(Keyed, FunctionReference):
             at = to_python(due, field.type)
             with self.emitter(rows) as emit:
                 result = self.operator.on_timer(self.user_key(key), state, at, emit)
-            if self.due(state):
+            if result is not FORGET and self.due(state):
                 self.not_behind(self.due(state), mark, "the mark, ")
             return result
 
@@ -409,14 +410,23 @@ class ProcessReference(Keyed, FunctionReference):
         before = self.copy_of(state) if known and undoes else None
         try:
             result = function(state)
-            if result is not None:
+            if result is FORGET and self.compiled:
                 raise TypeError(
-                    f"a process function outputs with emit(...) and returns nothing, got {shown(result)}"
+                    "a key of a compiled function can't be forgotten: od.FORGET is for compiled=False"
+                )
+            if result is not None and result is not FORGET:
+                raise TypeError(
+                    "a process function outputs with emit(...) and returns nothing or od.FORGET, got "
+                    f"{shown(result)}"
                 )
         except Exception:
             if known and undoes:
                 self.states[key] = before
             raise
+        if result is FORGET:
+            self.states.pop(key, None)
+            self.timers.pop(key, None)
+            return
         self.states[key] = state
         if due := self.due(state):
             self.timers[key] = due

@@ -301,7 +301,9 @@ class StatefulOperators(RunningOperators):
         ----------
         fn : callable
             fn(row, state, emit): `row.column` reads, `state.field` reads and writes, `emit(*values)` outputs
-            one tuple in the order of `schema`. It returns nothing.
+            one tuple in the order of `schema`. It returns nothing, or `od.FORGET`: the state of the key is
+            dropped, timer and all, and the key's next tuple gets a new one. `on_time`, `on_timer` and
+            `on_flush` may return it, too. (Not with `compiled`.)
         schema : pyarrow.Schema or mapping
             Of the outputs.
         state : mapping, pyarrow.Schema, Codec or None

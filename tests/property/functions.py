@@ -102,10 +102,15 @@ def arrow_batch(remainder: int | None = None):
 # ------------------------------------------------------------------------------------------------ process
 
 
-def folds(fan_out: int, remainder: int | None = None):
+def forgets(w: int, forgotten: int | None) -> Any:
+    """What a function of process returns: one key in five loses its state where `forgotten` is not None."""
+    return od.FORGET if forgotten is not None and w % 5 == forgotten else None
+
+
+def folds(fan_out: int, remainder: int | None = None, forgotten: int | None = None):
     """Of process with declared state n: int64, last: string, total: float64; to n, last, total."""
 
-    def fn(row: Any, state: Any, emit: Any) -> None:
+    def fn(row: Any, state: Any, emit: Any) -> Any:
         w = weight(row)
         state.n += 1
         state.total += w / 3
@@ -114,6 +119,7 @@ def folds(fan_out: int, remainder: int | None = None):
             if remainder is not None and w % 13 == remainder:
                 raise Refused(f"weight {w}")
         state.last = "w" * (w % 15)
+        return forgets(w, forgotten)
 
     return fn
 
@@ -129,29 +135,31 @@ def folds_flush(remainder: int | None = None):
     return on_flush
 
 
-def folds_time(remainder: int | None = None):
+def folds_time(remainder: int | None = None, forgotten: int | None = None):
     """on_time of `folds`: looks at the state, writes to it, and emits for some keys."""
 
-    def on_time(key: Any, state: Any, time: int, emit: Any) -> None:
+    def on_time(key: Any, state: Any, time: int, emit: Any) -> Any:
         if remainder is not None and weight([key, time]) % 7 == remainder:
             raise Refused("time")
         if weight([key]) % 3:
             emit(time % 1000, repr(key), state.total)
         state.total = 0.0
+        return forgets(weight([key, time]), forgotten)
 
     return on_time
 
 
-def collects(remainder: int | None = None):
+def collects(remainder: int | None = None, forgotten: int | None = None):
     """Of process with undeclared state (`init=list`-like namespace): to n: int64, seen: list<int64>."""
 
-    def fn(row: Any, state: Any, emit: Any) -> None:
+    def fn(row: Any, state: Any, emit: Any) -> Any:
         w = weight(row)
         state.seen = [*getattr(state, "seen", []), w][-4:]
         if remainder is not None and w % 13 == remainder:
             raise Refused(f"weight {w}")
         if w % 2:
             emit(len(state.seen), state.seen)
+        return forgets(w, forgotten)
 
     return fn
 
@@ -164,15 +172,16 @@ def make_namespace() -> SimpleNamespace:
     return SimpleNamespace(seen=[])
 
 
-def appends(remainder: int | None = None):
+def appends(remainder: int | None = None, forgotten: int | None = None):
     """Of process with a list behind a codec, changed in place before it may raise; to n: int64."""
 
-    def fn(row: Any, state: Any, emit: Any) -> None:
+    def fn(row: Any, state: Any, emit: Any) -> Any:
         w = weight(row)
         state.append(w)
         if remainder is not None and w % 13 == remainder:
             raise Refused(f"weight {w}")
         emit(sum(state[-3:]) + len(state))
+        return forgets(w, forgotten)
 
     return fn
 

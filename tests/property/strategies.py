@@ -398,20 +398,22 @@ class Chain(Windows, RowOperators, Joins):
         key = self.keyed()
         if key is None:
             return
-        raises, flush = self.raises(), self.draw(RAISES)
+        raises, flush, forgotten = self.raises(), self.draw(RAISES), self.draw(RAISES)
         kind = self.pick(("declared", "declared", "undeclared", "codec"))
         if kind == "declared":
-            function = f"f.folds({self.pick((1, 3))}, {raises})"
+            function = f"f.folds({self.pick((1, 3))}, {raises}, {forgotten})"
             state = "state={'n': int, 'last': str, 'total': float}"
             schema = "{'n': int, 'last': str, 'total': float}"
             hooks = self.pick(("", f", on_flush=f.folds_flush({flush})"))
-            hooks += self.pick(("", f", on_time=f.folds_time({self.draw(RAISES)})"))
+            hooks += self.pick(("", f", on_time=f.folds_time({self.draw(RAISES)}, {forgotten})"))
         elif kind == "undeclared":
-            function, schema = f"f.collects({raises})", "{'n': int, 'seen': pa.list_(pa.int64())}"
+            function = f"f.collects({raises}, {forgotten})"
+            schema = "{'n': int, 'seen': pa.list_(pa.int64())}"
             state = self.pick(("init=f.make_namespace", "state=None"))
             hooks = self.pick(("", ", on_flush=f.collects_flush"))
         else:
-            function, schema, state = f"f.appends({raises})", "{'n': int}", "state=f.list_codec()"
+            function = f"f.appends({raises}, {forgotten})"
+            schema, state = "{'n': int}", "state=f.list_codec()"
             hooks = self.pick(("", ", on_flush=f.appends_flush"))
         self.add(f"{key}.process({function}, schema={schema}, {state}{hooks}{self.policy_of_function()})")
 

@@ -126,6 +126,8 @@ cdef class ProcessKernel(KernelOwner):
                       Chunk* out,
                       Emitter emit, Failure* f, int32_t left) except -1
     cdef bint gives_up(self, const Chunk* c, int32_t slot, object error, Failure* f) except -1
+    cdef int punctuate(self, Worker* w, PythonBucket* b, Chunk* punctuation, Chunk* out,
+                       Failure* f) noexcept
     cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
                          const int32_t* records,
                          Chunk* out, Failure* f) noexcept

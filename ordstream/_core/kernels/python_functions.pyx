@@ -15,9 +15,9 @@ from ordstream._core.kernels.rejected cimport RejectedKernel
 from ordstream._core.state.keyed_state cimport (
     KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
 )
-from ordstream._core.state.python_rows cimport PythonBucket, PythonRows
+from ordstream._core.state.python_rows cimport PythonBucket, PythonRows, keys_forget, place_forget
 from ordstream._core.state.python_state cimport (
-    Callbacks, Emitter, State, StateSpec, field_of, fields_of, put_fields,
+    Callbacks, Emitter, State, StateSpec, field_of, fields_of, forgets, put_fields,
 )
 from ordstream._core.state.python_timers cimport Timers
 from ordstream._core.state.key_values cimport KeyReader
@@ -260,14 +260,8 @@ cdef int32_t python_process(
 cdef int python_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                           Failure* f) noexcept nogil:
     """Contract (c) of kernel.pxd."""
-    cdef PythonBucket* b = <PythonBucket*> state
-    if punctuation.kind == TIME and (<ProcessKernel> k.ctx).timers is not None:
-        with gil:
-            return (<ProcessKernel> k.ctx).timers.fire(
-                (<ProcessKernel> k.ctx).states, k, w, b, punctuation, out, f)
     with gil:
-        return (<ProcessKernel> k.ctx).states.punctuate(
-            k, w, b, &b.keyed if k.kind == PS else NULL, <char*> &b.single, punctuation, out, f)
+        return (<ProcessKernel> k.ctx).punctuate(w, <PythonBucket*> state, punctuation, out, f)
 
 
 cdef void* python_bucket_new(Kernel* k, int32_t bucket) noexcept nogil:
@@ -372,6 +366,10 @@ cdef class PythonStates(Callbacks):
     cdef int save(self, void* bucket, char* record, object state) except -1:
         return 0
 
+    cdef int forget(self, void* bucket, char* record) except -1:
+        place_forget(<PythonBucket*> bucket, <int64_t*> record)
+        return 0
+
     cdef object preserve(self, object state):
         """What `restore` needs: the values of a declared state, else a second state."""
         if self.spec is not None:
@@ -434,6 +432,19 @@ cdef class ProcessKernel(KernelOwner):
         self.rejections = taker.rejections
         self.states.steps_fail = True
 
+    cdef int punctuate(self, Worker* w, PythonBucket* b, Chunk* punctuation, Chunk* out,
+                       Failure* f) noexcept:
+        """See python_punctuate."""
+        cdef Kernel* k = &self.kernel
+        cdef int done
+        if punctuation.kind == TIME and self.timers is not None:
+            done = self.timers.fire(self.states, k, w, b, punctuation, out, f)
+        else:
+            done = self.states.punctuate(
+                k, w, b, &b.keyed if k.kind == PS else NULL, <char*> &b.single, punctuation, out, f)
+        keys_forget(k, b)
+        return done
+
     cdef int32_t process(self, Worker* w, PythonBucket* b, Chunk* c, const int32_t* rows, int32_t n,
                          const int32_t* records,
                          Chunk* out, Failure* f) noexcept:
@@ -462,6 +473,7 @@ cdef class ProcessKernel(KernelOwner):
                     emit.out = NULL
                     emit = self.states.emitter(&self.kernel, w, out)
                     emit.left = -1
+            keys_forget(&self.kernel, b)
             return i
         # not the user's: memory, or an interrupt between rows
         except BaseException as error:
@@ -499,9 +511,10 @@ cdef class ProcessKernel(KernelOwner):
                 state = self.states.new_state()
             timer = None if self.timers is None else field_of(<State> state, self.timers.field)
             result = self.called.of_next()(row, state, emit)
-            if result is not None:
-                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
-                                f"{shown(result)}")
+            if forgets(result):
+                if position:
+                    place_forget(b, record)
+                return True
             if self.timers is not None:
                 armed = self.timers.armed(<State> state, timer, c, slot)
             if not position:

@@ -3,7 +3,8 @@ a codec's bytes as one column.
 
 a) All of it needs the GIL. The codec is the user's code: nothing else turns an object into bytes here.
 b) A key's record is the place of its state in a list. A key that leaves leaves None in the list; when half
-   of the list is so, `rows_remove` copies what is left together.
+   of the list is so, `remove_rows` copies what is left together. A key that a function has forgotten stays
+   as one without a state, until half of the list is so (`keys_forget`): both take constant time per key.
 c) What a codec raises is a failure with an exception (FAIL_PYTHON) that names operator and key: of an export
    too, which then returns -1.
 """
@@ -24,6 +25,9 @@ cdef struct PythonBucket:
     ChunkPool pool             # counts the bytes of the keys' strings; only `bytes` is used
     void* timers               # list, owned: python_timers.pxd (b); touched with the GIL only
     int32_t timers_known       # 0: the list says nothing
+
+cdef void place_forget(PythonBucket* b, int64_t* record) noexcept
+cdef void keys_forget(Kernel* k, PythonBucket* b) noexcept
 
 cdef class PythonRows:
     # Columns of an operator's states. Thread safety: read-only after __init__.

@@ -2,12 +2,14 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_STATE, Chunk, Failure, Worker, chunk_reserve, failure_set,
 )
-from ordstream._core.ground.kernel cimport Kernel, StateCursor
+from ordstream._core.ground.kernel cimport PS, Kernel, StateCursor
 from ordstream._core.state.keyed_rows cimport (
-    KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink,
+    KEY_IS_THERE, key_put, keyed_bury, keyed_find, keyed_install, keyed_reindex, keyed_remove, keyed_settle,
+    keyed_shrink,
 )
 from ordstream._core.state.key_records cimport key_read
 from ordstream._core.state.keyed_state cimport keyed_record, keyed_state
@@ -20,6 +22,9 @@ import pyarrow.types as pat
 from ordstream.errors import CheckpointError, told
 from ordstream.ground.numbers import byte_strings
 from ordstream.ground.types import is_string
+
+cdef enum:
+    FEWEST_HOLES = 32      # of a bucket, before keys are looked for that have no state
 
 
 cdef class PythonRows:
@@ -277,6 +282,46 @@ cdef class PythonRows:
         return CheckpointError(f"{self.where}{key_text}: {what} raised {told(error)}")
 
 
+cdef void place_forget(PythonBucket* b, int64_t* record) noexcept:
+    """Drop a key's state. The key stays until keys_forget.
+
+    Thread safety: the bucket's holder, GIL held.
+    """
+    (<list> b.states)[record[0] - 1] = None
+    record[0] = 0
+    b.holes += 1
+    b.count -= 1
+
+
+cdef void keys_forget(Kernel* k, PythonBucket* b) noexcept:
+    """Forget the keys without a state, where half of the states are gone: others move then.
+
+    Thread safety: the bucket's holder, GIL held; nobody may know places of records. Cost: a comparison;
+    else one pass over keys and states, of which at least as many as half of these were forgotten since the
+    one before.
+    """
+    cdef int64_t n = b.keyed.count
+    cdef int64_t kept = 0
+    cdef int64_t i
+    cdef char* record
+    if 2 * b.holes < len(<list> b.states) or b.holes < FEWEST_HOLES:
+        return
+    if k.kind == PS:
+        for i in range(n):
+            record = keyed_record(&b.keyed, i)
+            if (<int64_t*> keyed_state(&b.keyed, i))[0] == 0:
+                keyed_bury(&b.keyed, record)
+                continue
+            if kept != i:
+                memcpy(keyed_record(&b.keyed, kept), record, <size_t> b.keyed.stride)
+            kept += 1
+        if kept != n:
+            keyed_reindex(&b.keyed, kept)
+            keyed_settle(&b.keyed, n)
+    close_holes(k, b)
+    b.timers_known = 0
+
+
 cdef void close_holes(Kernel* k, PythonBucket* b) noexcept:
     """Copy the states that a key has together. Without memory they stay where they are.
 
@@ -291,8 +336,8 @@ cdef void close_holes(Kernel* k, PythonBucket* b) noexcept:
         left = [None] * b.count
     except BaseException:
         return
-    for i in range(b.keyed.count if k.state_keys != NULL else 1):
-        record = &b.single if k.state_keys == NULL else <int64_t*> keyed_state(&b.keyed, i)
+    for i in range(b.keyed.count if k.kind == PS else 1):
+        record = &b.single if k.kind != PS else <int64_t*> keyed_state(&b.keyed, i)
         if record[0] != 0:
             left[n] = states[record[0] - 1]
             n += 1

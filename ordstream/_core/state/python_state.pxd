@@ -45,6 +45,8 @@ cdef class Emitter:
     cdef int32_t origin
     cdef int64_t left                # outputs that the row may still emit; -1: no bound
 
+cdef bint forgets(object result) except -1
+
 cdef int callback_failed(Failure* f, object error) noexcept
 
 cdef class Callbacks:
@@ -59,6 +61,7 @@ cdef class Callbacks:
     cdef Emitter emitter(self, Kernel* k, Worker* w, Chunk* out)
     cdef object load(self, void* bucket, char* record)          # a state, or None: this key has none
     cdef int save(self, void* bucket, char* record, object state) except -1
+    cdef int forget(self, void* bucket, char* record) except -1
     cdef object preserve(self, object state)
     cdef int restore(self, void* bucket, char* record, object state, object copied) except -1
     cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record,

@@ -20,6 +20,7 @@ from ordstream._core.state.sorted_records cimport sorted_records
 import pyarrow.types as pat
 from ordstream.errors import shown
 from ordstream.ground.declared_state import restored_values, state_value, stored_values, zero_of
+from ordstream.ground.forget import FORGET
 from ordstream.ground.types import integer_range, is_list, is_string, storage_type
 
 cdef extern from "Python.h":
@@ -251,6 +252,17 @@ cdef class Emitter:
         return f"<emit({', '.join(names)})>"
 
 
+cdef bint forgets(object result) except -1:
+    """Whether a function of `process` wants its key's state forgotten, by what it returned. TypeError where
+    that is neither None nor FORGET."""
+    if result is None:
+        return False
+    if result is FORGET:
+        return True
+    raise TypeError("a process function outputs with emit(...) and returns nothing or od.FORGET, got "
+                    f"{shown(result)}")
+
+
 cdef int callback_failed(Failure* f, object error) noexcept:
     """Note what a callback raised that no policy took. Returns -1."""
     if isinstance(error, MemoryError):
@@ -280,6 +292,10 @@ cdef class Callbacks:
 
     cdef int save(self, void* bucket, char* record, object state) except -1:
         raise NotImplementedError
+
+    cdef int forget(self, void* bucket, char* record) except -1:
+        """Drop the state of a record, whose key then has none."""
+        raise TypeError("a key of a compiled function can't be forgotten: od.FORGET is for compiled=False")
 
     cdef object preserve(self, object state):
         return None
@@ -357,10 +373,10 @@ cdef class Callbacks:
                 result = callback(key, state, emit)
             else:
                 result = callback(key, state, at if at else punctuation.time, emit)
-            if result is not None:
-                raise TypeError(f"a process function outputs with emit(...) and returns nothing, got "
-                                f"{shown(result)}")
-            self.save(bucket, user, state)
+            if forgets(result):
+                self.forget(bucket, user)
+            else:
+                self.save(bucket, user, state)
         except BaseException as error:
             out.n = start
             out.slots = start

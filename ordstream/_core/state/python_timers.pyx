@@ -8,7 +8,7 @@ from ordstream._core.state.keyed_state cimport keyed_record, keyed_state
 from ordstream._core.state.marks cimport own_mark
 from ordstream._core.state.python_rows cimport PythonBucket
 from ordstream._core.state.python_state cimport (
-    Callbacks, State, callback_failed, field_of, put_field,
+    Callbacks, State, callback_failed, field_of, forgets, put_field,
 )
 from ordstream._core.state.row_values cimport row_null, value_at
 
@@ -143,7 +143,7 @@ cdef class Timers:
 
         def callback(key, state, at, emit):
             result = self.on_timer(key, state, to_python(at, self.type), emit)
-            again = self.due(<State> state)
+            again = 0 if forgets(result) else self.due(<State> state)
             if again and again <= mark:
                 raise ValueError(f"the timer at {again} is not behind the mark, {mark}")
             return result
@@ -155,7 +155,7 @@ cdef class Timers:
             if not states.one_key(k, w, b, &b.keyed if k.kind == PS else NULL, one.record, punctuation, out,
                                   callback, f, one.at):
                 return False
-            again = self.due(one.state)
+            again = self.due(one.state) if one.place[0] != 0 else 0      # 0: its key is forgotten
             if again:
                 self.put(b, again, one.place)
         return True
