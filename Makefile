@@ -9,8 +9,8 @@ PY := $(BIN)/python
 EXTRAS := spark,jit,cli,test,dev
 # Options for pytest: make test ARGS="-k reorder -x"; ARGS="-n 0" for one process (a debugger, live output)
 ARGS ?=
-# One more than processors: tests of Spark and of sources wait much of their time.
-SPREAD = -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+# Two more than processors: tests of Spark and of sources wait much of their time.
+SPREAD = -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 # The environment of the peers that need one of their own (bench/rivals/requirements.txt)
 PEERS ?= $(CURDIR)/.venv-peers
 DATA ?=

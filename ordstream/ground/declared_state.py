@@ -10,7 +10,7 @@ no strings (`stored_fields`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -28,6 +28,9 @@ from ordstream.ground.types import (
     to_python,
     to_storage,
 )
+
+#: What dropping a state is called elsewhere.
+FORGETTING = ("clear", "remove", "delete")
 
 
 def state_class(schema: pa.Schema) -> type[DeclaredState]:
@@ -48,20 +51,22 @@ class DeclaredState:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in self._types:
-            raise AttributeError(
-                f"the declared state has no field {name!r}; it has: {', '.join(self._types)}"
-            )
+            raise AttributeError(no_field(name, self._types))
         return self._values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._types:
-            raise AttributeError(
-                f"the declared state has no field {name!r}; it has: {', '.join(self._types)}"
-            )
+            raise AttributeError(no_field(name, self._types))
         self._values[name] = state_value(value, self._types[name], name)
 
     def __repr__(self) -> str:
         return f"State({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
+
+
+def no_field(name: str, fields: Iterable[str]) -> str:
+    """What is said to who asks a declared state for another field."""
+    text = f"the declared state has no field {name!r}; it has: {', '.join(fields)}"
+    return f"{text}; to drop the state of a key, return od.FORGET" if name in FORGETTING else text
 
 
 def state_value(value: Any, type_: pa.DataType, name: str) -> Any:

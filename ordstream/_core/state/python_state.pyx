@@ -19,7 +19,9 @@ from ordstream._core.state.sorted_records cimport sorted_records
 
 import pyarrow.types as pat
 from ordstream.errors import shown
-from ordstream.ground.declared_state import restored_values, state_value, stored_values, zero_of
+from ordstream.ground.declared_state import (
+    no_field, restored_values, state_value, stored_values, zero_of,
+)
 from ordstream.ground.forget import FORGET
 from ordstream.ground.types import integer_range, is_list, is_string, storage_type
 
@@ -112,7 +114,7 @@ cdef class StateSpec:
         return self.new_state(self.zeros)
 
     cdef str no_field(self, object name):
-        return f"the declared state has no field {name!r}; it has: {', '.join(self.names)}"
+        return no_field(name, self.names)
 
     cdef int tell_fields(self, object error) except -1:
         """Say which fields there are where a function asked for another one: a class with slots can't."""
