@@ -19,9 +19,8 @@ from ordstream._core.state.sorted_records cimport sorted_records
 
 import pyarrow.types as pat
 from ordstream.errors import shown
-from ordstream.ground.declared_state import (
-    no_field, restored_values, state_value, stored_values, zero_of,
-)
+from ordstream.ground import declared_state
+from ordstream.ground.declared_state import restored_values, state_value, stored_values, zero_of
 from ordstream.ground.forget import FORGET
 from ordstream.ground.types import integer_range, is_list, is_string, storage_type
 
@@ -114,7 +113,7 @@ cdef class StateSpec:
         return self.new_state(self.zeros)
 
     cdef str no_field(self, object name):
-        return no_field(name, self.names)
+        return declared_state.no_field(name, self.names)
 
     cdef int tell_fields(self, object error) except -1:
         """Say which fields there are where a function asked for another one: a class with slots can't."""
