@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from ordstream.commands import argument_types
 from ordstream.commands.apart import apart
 from ordstream.errors import PlanError
 from ordstream.ground.cpus import allowed_cpus
@@ -70,7 +71,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--out",
-        type=Path,
+        type=argument_types.folder,
         default=Path("bench-results"),
         metavar="DIR",
         help="folder for CSV and plots (default: %(default)s)",

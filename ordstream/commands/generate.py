@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from ordstream.commands import argument_types
 from ordstream.commands.console import Bar
 from ordstream.tpcxbb.generator import expected_rows, generate_clicks, is_generated
 from ordstream.tpcxbb.schema import FACT_DAYS, Sizes
@@ -18,7 +19,9 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
     size = parser.add_mutually_exclusive_group(required=True)
     size.add_argument("--rows", type=int, help="clicks to write, with the sales of the same time")
     size.add_argument("--scale", type=float, help="scale factor, 1 or more (6.8 million clicks at 1)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+    parser.add_argument(
+        "--out", type=argument_types.folder, required=True, metavar="DIR", help="folder to write"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the random rows (default: %(default)s)")
     parser.add_argument(
         "--days",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ordstream.commands import argument_types
 from ordstream.commands.console import report_text, table
 from ordstream.commands.engines import (
     Job,
@@ -24,6 +25,7 @@ from ordstream.commands.engines import (
 )
 from ordstream.commands.generate import generated
 from ordstream.node.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS
+from ordstream.pipeline.runs import MOST_PROCESSES
 from ordstream.tpcxbb import batch
 from ordstream.tpcxbb.loader import DataFolder
 from ordstream.tpcxbb.parameters import read_parameters
@@ -71,7 +73,9 @@ def add_run(run: argparse.ArgumentParser) -> None:
         help="every update of the last operator, or only the answer at the end (default: %(default)s)",
     )
     run.add_argument(
-        "--nodes", type=_count, help="cut the pipeline over so many nodes (default: one, not cut)"
+        "--nodes",
+        type=argument_types.count,
+        help="cut the pipeline over so many nodes (default: one, not cut)",
     )
     _add_node_options(run)
     run.set_defaults(command=_run)
@@ -83,7 +87,9 @@ def add_demo(demo: argparse.ArgumentParser) -> None:
         "--data", type=Path, help="folder with web_clickstreams files, Parquet or CSV (default: generate)"
     )
     demo.add_argument(
-        "--rows", type=_count, help=f"rows to generate (default: {DEMO_ROWS}; with --stream 200000)"
+        "--rows",
+        type=argument_types.count,
+        help=f"rows to generate (default: {DEMO_ROWS}; with --stream 200000)",
     )
     demo.add_argument(
         "--stream",
@@ -138,12 +144,6 @@ def _auto(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number or auto") from None
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
 def _demo(chosen: argparse.Namespace) -> int:
     check_installed("spark", verify=False)
     if chosen.stream:
@@ -165,6 +165,9 @@ def _run(chosen: argparse.Namespace) -> int:
     check_installed(chosen.engine, chosen.verify)
     if chosen.engine == "sql" and chosen.nodes is not None:
         raise ValueError("--nodes is for the engines node and spark")
+    if chosen.engine == "node" and (chosen.nodes or 1) > MOST_PROCESSES:
+        most = f"at most {MOST_PROCESSES} processes"
+        raise ValueError(f"--nodes {chosen.nodes}: the engine node takes {most}")
     if chosen.json is not None:
         check_writable(chosen.json)
     options = {

@@ -45,7 +45,8 @@ def run(chosen: argparse.Namespace, rows: int | None) -> int:
     with tempfile.TemporaryDirectory(prefix="ordstream-demo-") as name:
         folder = Path(name)
         clicks = _split(job, folder / "source")
-        print(f"{clicks:,} clicks in {FILES} files; each is one micro-batch of the stream", flush=True)
+        what = f"{clicks:,} click{'s' * (clicks != 1)} in {FILES} files"
+        print(f"{what}; each is one micro-batch of the stream", flush=True)
         commits = folder / "checkpoint" / "commits"
         first = _start(folder)
         try:

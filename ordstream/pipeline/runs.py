@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Of a run, at most.
+MOST_PROCESSES = 1024
+
 #: Options of `run` and `stream` beside those of one node.
 OF_PIPELINE = (
     "balance",
@@ -239,7 +242,7 @@ def processes_of(options: dict[str, Any], plan: Plan, level: int | None = 3) -> 
     several = (
         allowed_cpus()
         if is_one_of(processes, ("auto",))
-        else whole("processes", processes, 1, 1024, ' or "auto"')
+        else whole("processes", processes, 1, MOST_PROCESSES, ' or "auto"')
     )
     why = whole_graph(plan) if plan.is_graph and several > 1 else ""
     if several == 1:

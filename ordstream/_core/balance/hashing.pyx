@@ -21,9 +21,11 @@ cdef uint64_t word_of_key(object key) except? 0:
     cdef const char* text
     cdef uint64_t h
     if isinstance(key, int) or isinstance(key, np.integer):
-        if key < 0:
-            return <uint64_t> <int64_t> key
-        return <uint64_t> key
+        try:
+            return <uint64_t> <int64_t> key if key < 0 else <uint64_t> key
+        except OverflowError:
+            raise OverflowError("a key that is an integer lies between -2^63 and 2^64 - 1; this one has "
+                                f"{key.bit_length()} bits") from None
     if isinstance(key, str):
         text = PyUnicode_AsUTF8AndSize(key, &size)
         return bytes_word(text, size, True)

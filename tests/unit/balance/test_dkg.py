@@ -427,3 +427,14 @@ def test_metrics_by_hand() -> None:
     assert key_cost_loads([], [], 2, np.square).tolist() == [0.0, 0.0]
     with pytest.raises(PlanError):
         tuple_loads([0, 3], 3)
+
+
+def test_no_routes_are_no_load():
+    assert tuple_loads([], 3).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("key", [2**64, -(2**63) - 1, 10**5000], ids=["2^64", "-2^63-1", "10^5000"])
+def test_an_integer_of_more_than_64_bits_is_no_key(key):
+    with pytest.raises(OverflowError, match=rf"between .* 2\^64 - 1; this one has {key.bit_length()} bits"):
+        DKG().fit([key], 4)
+    DKG().fit([2**64 - 1, -(2**63)], 4)

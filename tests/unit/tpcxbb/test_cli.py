@@ -374,6 +374,13 @@ def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):
             ["run", "q2", "--data", ".", "--engine", "sql", "--nodes", "2"],
             "--nodes is for the engines node and spark",
         ),
+        (
+            ["run", "q2", "--data", ".", "--nodes", "3000"],
+            "--nodes 3000: the engine node takes at most 1024 processes",
+        ),
+        (["generate", "--out", ""], "argument --out: it is empty: name a folder"),
+        (["generate", "--out", __file__], "is there, and is no folder"),
+        (["bench", "fig8", "--out", __file__], "is there, and is no folder"),
         (["demo", "--rows", "0"], "argument --rows: '0' is not a whole number of at least 1"),
         (["demo", "--stream", "--rows", "0"], "argument --rows: '0' is not a whole number of at least 1"),
         (["run", "q2", "--data", ".", "--json", "no/such/folder.json"], "no folder for --json"),
