@@ -9,10 +9,12 @@ c) Rollback of a failed row's state. A Numba kernel saves a row's record before 
    copied before the call (`preimage`); when row k fails, they are put back and rows 0..k-1 run again.
 d) With `fields.liveness` (on_flush or on_time exist) a record starts with 8 bytes that become 1 when its
    first row succeeded: a key whose only rows failed has no state, as in a run that never saw them.
+   Without it a key whose fields are all zero is as a new one, and is forgotten in time.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport Chunk, Worker
 from ordstream._core.ground.kernel cimport Kernel, KernelOwner
+from ordstream._core.state.keyed_bucket cimport Bucket
 from ordstream._core.state.keyed_state cimport KeySpec
 from ordstream._core.state.python_state cimport Callbacks, State
 from ordstream._core.state.python_values cimport RowReader, RowWriter
@@ -37,6 +39,10 @@ cdef extern from "ordstream_kernel.h" nogil:
         int64_t n_out
         char* (*alloc)(ordstream_call*, int64_t) noexcept nogil
         void* runtime
+
+cdef struct CompiledBucket:
+    Bucket common              # first
+    int64_t most               # keys, before those are looked for whose fields are all zero
 
 ctypedef int64_t (*row_function)(int64_t, void*, void*) noexcept nogil
 

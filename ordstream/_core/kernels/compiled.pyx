@@ -13,13 +13,14 @@ from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error,
 )
 from ordstream._core.ground.kernel_tools cimport owner_setup
-from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket
+from ordstream._core.state.keyed_bucket cimport Bucket, bytes_of_bucket, free_bucket, new_bucket_of
+from ordstream._core.state.keyed_rows cimport keyed_sift
 from ordstream._core.state.keyed_state cimport KeySpecOwner, keyed_lookup
 from ordstream._core.state.python_state cimport Callbacks, State, StateSpec, fields_of
 from ordstream._core.state.key_values cimport KeyReader
 from ordstream._core.state.python_values cimport RowReader, RowWriter, exception_set
 from ordstream._core.state.state_rows cimport owner_bucket_state
-from ordstream._core.state.struct_rows cimport FIELDS
+from ordstream._core.state.struct_rows cimport FIELDS, any_field
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +44,7 @@ cdef enum:
     CALL_NO_MEMORY = -1
     # outputs that one call reserves room for; a larger fan_out gets fewer rows per call
     CALL_OUTPUTS = 1 << 16
+    FEWEST_SIFTED = 1024   # keys of a bucket, before those are looked for whose fields are all zero
 
 cdef struct CallRuntime:
     Worker* worker
@@ -336,7 +338,21 @@ cdef int32_t compiled_process(
     if x.fields.liveness:
         for i in range(<int32_t> done):
             (<int64_t*> (base - x.fields.liveness + records[i] * stride))[0] = 1
+    elif x.keyed:
+        forget_zeros(k, <CompiledBucket*> b)
     return <int32_t> done
+
+
+cdef void forget_zeros(Kernel* k, CompiledBucket* b) noexcept nogil:
+    """Forget keys whose fields are all zero, as those of a new key are, each time that there are twice as
+    many keys.
+
+    Thread safety: the bucket's holder, who knows no places of records. Cost: a comparison, or keyed_sift.
+    """
+    if b.common.keyed.count < max(b.most, FEWEST_SIFTED):
+        return
+    keyed_sift(&b.common.keyed, k, any_field)
+    b.most = 2 * b.common.keyed.count
 
 
 cdef int64_t call_undoable(
@@ -390,7 +406,7 @@ cdef int compiled_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuatio
 cdef void* compiled_bucket_new(Kernel* k, int32_t bucket) noexcept nogil:
     """An empty bucket; NULL: no memory."""
     cdef CompiledContext* x = <CompiledContext*> k.ctx
-    return new_bucket(x.keys, x.fields.liveness + x.state_size, &FIELDS)
+    return new_bucket_of(sizeof(CompiledBucket), x.keys, x.fields.liveness + x.state_size, &FIELDS)
 
 
 cdef class CompiledStates(Callbacks):

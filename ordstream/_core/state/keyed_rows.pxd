@@ -13,9 +13,11 @@ c) A kernel that forgets keys of its own accord, such as those whose sessions ar
    one by one (`keyed_forget`), or, where most of them go, by moving together the records that stay
    (`keyed_bury` for each of the others, then `keyed_reindex`). Then `keyed_settle` gives memory back, with
    room left for as many keys as there were: such keys go in waves, and the next wave is as large.
+   `keyed_sift` does all that for keys whose states say nothing any more.
 """
 from libc.stdint cimport int32_t, int64_t
 from ordstream._core.ground.chunk cimport Chunk, Worker
+from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec
 
 cdef enum:
@@ -31,4 +33,6 @@ cdef void keyed_forget(KeyedState* s, int64_t slot) noexcept nogil
 cdef void keyed_reindex(KeyedState* s, int64_t kept) noexcept nogil
 cdef void keyed_settle(KeyedState* s, int64_t most) noexcept nogil
 cdef void keyed_shrink(KeyedState* s) noexcept nogil
+cdef void keyed_sift(
+    KeyedState* s, Kernel* k, bint (*alive)(Kernel*, const char*) noexcept nogil) noexcept nogil
 cdef int key_put(const KeySpec* ks, const char* record, Worker* w, Chunk* out, int32_t index) noexcept nogil

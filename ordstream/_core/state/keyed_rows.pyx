@@ -278,6 +278,29 @@ cdef void keyed_settle(KeyedState* s, int64_t most) noexcept nogil:
             shrink_heap(s)
 
 
+cdef void keyed_sift(
+    KeyedState* s, Kernel* k, bint (*alive)(Kernel*, const char*) noexcept nogil,
+) noexcept nogil:
+    """Forget the keys whose state is not alive; other records move, in their order.
+
+    Thread safety: the bucket's holder. Ownership: such a state owns nothing beside its own bytes. Cost: a
+    pass over the records; where a key goes, one over the table and a cache miss per key that stays.
+    """
+    cdef int64_t n = s.count
+    cdef int64_t kept = 0
+    cdef int64_t i
+    for i in range(n):
+        if not alive(k, keyed_record(s, i) + s.keys.size):
+            keyed_bury(s, keyed_record(s, i))
+            continue
+        if kept != i:
+            memcpy(keyed_record(s, kept), keyed_record(s, i), <size_t> s.stride)
+        kept += 1
+    if kept != n:
+        keyed_reindex(s, kept)
+        keyed_settle(s, n)
+
+
 cdef void keyed_shrink(KeyedState* s) noexcept nogil:
     """keyed_settle without room for more keys than there are."""
     keyed_settle(s, s.count)

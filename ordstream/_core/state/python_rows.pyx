@@ -2,14 +2,12 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_STATE, Chunk, Failure, Worker, chunk_reserve, failure_set,
 )
 from ordstream._core.ground.kernel cimport PS, Kernel, StateCursor
 from ordstream._core.state.keyed_rows cimport (
-    KEY_IS_THERE, key_put, keyed_bury, keyed_find, keyed_install, keyed_reindex, keyed_remove, keyed_settle,
-    keyed_shrink,
+    KEY_IS_THERE, key_put, keyed_find, keyed_install, keyed_remove, keyed_shrink, keyed_sift,
 )
 from ordstream._core.state.key_records cimport key_read
 from ordstream._core.state.keyed_state cimport keyed_record, keyed_state
@@ -293,6 +291,11 @@ cdef void place_forget(PythonBucket* b, int64_t* record) noexcept:
     b.count -= 1
 
 
+cdef bint has_place(Kernel* k, const char* state) noexcept nogil:
+    """Whether a key has a state."""
+    return (<const int64_t*> state)[0] != 0
+
+
 cdef void keys_forget(Kernel* k, PythonBucket* b) noexcept:
     """Forget the keys without a state, where half of the states are gone: others move then.
 
@@ -300,24 +303,10 @@ cdef void keys_forget(Kernel* k, PythonBucket* b) noexcept:
     else one pass over keys and states, of which at least as many as half of these were forgotten since the
     one before.
     """
-    cdef int64_t n = b.keyed.count
-    cdef int64_t kept = 0
-    cdef int64_t i
-    cdef char* record
     if 2 * b.holes < len(<list> b.states) or b.holes < FEWEST_HOLES:
         return
     if k.kind == PS:
-        for i in range(n):
-            record = keyed_record(&b.keyed, i)
-            if (<int64_t*> keyed_state(&b.keyed, i))[0] == 0:
-                keyed_bury(&b.keyed, record)
-                continue
-            if kept != i:
-                memcpy(keyed_record(&b.keyed, kept), record, <size_t> b.keyed.stride)
-            kept += 1
-        if kept != n:
-            keyed_reindex(&b.keyed, kept)
-            keyed_settle(&b.keyed, n)
+        keyed_sift(&b.keyed, k, has_place)
     close_holes(k, b)
     b.timers_known = 0
 

@@ -5,6 +5,7 @@ A record may have 8 bytes in front of the struct that become 1 when a tuple left
 Without them a struct of zeros is that of a new key, and has no row.
 """
 from libc.stdint cimport int32_t
+from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.state.keyed_bucket cimport StateCalls
 
 cdef struct StructFields:
@@ -14,3 +15,4 @@ cdef struct StructFields:
     int32_t* offset        # of each field in the struct, in the order of the columns
 
 cdef StateCalls FIELDS     # rows (key..., fields...)
+cdef bint any_field(Kernel* k, const char* state) noexcept nogil

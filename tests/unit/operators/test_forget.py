@@ -168,6 +168,29 @@ def test_what_is_forgotten_has_no_row_of_state_and_no_memory(each):
     assert bytes_of[1] < bytes_of[0] if each == 3 else bytes_of[1] > 4 * bytes_of[0]
 
 
+def compiled_third(row, state, emit):
+    state.n += 1
+    emit(state.n)
+    if state.n == 3:
+        state.n = 0
+
+
+@pytest.mark.parametrize("each", [2, 3])
+def test_of_a_compiled_function_zeros_are_forgotten(each):
+    pytest.importorskip("numba", reason="numba is not installed")
+    pipeline = counted(compiled_third, compiled=True, schema={"n": pa.int64()})
+    bytes_of = []
+    for waves in (2, 8):
+        data = rows(*((t, f"key {i} of a wave, {w}", 0)
+                      for w in range(waves) for t in range(each) for i in range(3000)))  # fmt: skip
+        ended = pipeline.run(data, workers=0, buckets=1, chunk_rows=64, end="suspend")
+        assert ended.table["n"].to_pylist() == [t + 1 for _ in range(waves) for t in range(each)
+                                                for _ in range(3000)]  # fmt: skip
+        bytes_of.append(ended.report.operators[-1].state_bytes)
+    assert bytes_of[1] <= bytes_of[0] if each == 3 else bytes_of[1] > 3 * bytes_of[0]
+    both(pipeline, generated())
+
+
 def test_over_processes():
     pipeline = counted(process_functions.counts_to_three)
     data = generated(3000, 300)
