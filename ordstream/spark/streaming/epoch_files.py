@@ -29,6 +29,11 @@ from ordstream.snapshots.state_file import Times, write_state
 from ordstream.spark.streaming.epoch_manifest import STATE
 
 
+def run_in_names(run: str) -> str:
+    """How a file's name says which run of the query has written it."""
+    return f"-{run[:12]}-" if run else "-"
+
+
 @dataclass
 class EpochFiles:
     """The files of one attempt.
@@ -41,6 +46,8 @@ class EpochFiles:
         Of the epoch.
     node : str
         Which part of the work this is, for the name.
+    run : str
+        Id of the query's run, for the name: its driver removes the files of a job that failed.
     """
 
     folder: str
@@ -48,6 +55,7 @@ class EpochFiles:
     node: str
     files: Files = field(default_factory=Files)
     attempt: str = field(default_factory=lambda: f"{os.getpid():x}-{secrets.token_hex(8)}")
+    run: str = field(default="", kw_only=True)
     seconds: float = 0.0  # that states and names took
     _touched: set[str] = field(default_factory=set)
     _made: list[Path] = field(default_factory=list)
@@ -81,7 +89,7 @@ class EpochFiles:
     def path(self, folder: str, what: str, suffix: str) -> Path:
         """A new file's."""
         self._touched.add(folder)
-        name = f"{self.number:012d}-{what}{self.node}-{self.attempt}{suffix}"
+        name = f"{self.number:012d}-{what}{self.node}{run_in_names(self.run)}{self.attempt}{suffix}"
         self._made.append(Path(self.folder) / folder / name)
         return self._made[-1]
 

@@ -77,6 +77,8 @@ class Begin:
     cut_alike : bool
         The same run left these states, so its pipeline was cut at the same places. False: its operators may
         have been in other fragments, routed by other columns, and any file may hold rows of any node.
+    run : str
+        Id of this run of the query.
     """
 
     folder: str
@@ -89,10 +91,11 @@ class Begin:
     maps: Mapping[int, Any]
     end: str = SUSPEND
     cut_alike: bool = True
+    run: str = ""
 
     def files(self, node: str) -> EpochFiles:
         """Names for one attempt's files."""
-        return EpochFiles(self.folder, self.number, node)
+        return EpochFiles(self.folder, self.number, node, run=self.run)
 
 
 @dataclass(frozen=True)

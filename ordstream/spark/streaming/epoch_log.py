@@ -23,6 +23,7 @@ from ordstream.errors import CheckpointError, PlanError, shown, told
 from ordstream.ground.nested_cast import nullable_columns
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
+from ordstream.spark.streaming.epoch_files import run_in_names
 from ordstream.spark.streaming.epoch_manifest import FOLDERS, STATE, WAITING, EpochManifest
 from ordstream.spark.streaming.whole_epochs import COMMITS, KEPT, manifest_path, way_back
 
@@ -312,6 +313,17 @@ class EpochLog:
                 using = named if folder in (STATE, WAITING) else ever
                 for path, number in _numbered(self.folder / folder, _FILE):
                     if number <= newest and (folder, path.name) not in using:
+                        self._files.remove(path)
+
+    def discard(self, number: int, run: str) -> None:
+        """Remove what a run of the query has written for an epoch whose job failed: the files of tasks that
+        had succeeded. What a task writes that has not ended yet stays, as what can't be removed does, until
+        an epoch is committed.
+        """
+        with contextlib.suppress(OSError):
+            for folder in FOLDERS:
+                for path, of in _numbered(self.folder / folder, _FILE):
+                    if of == number and run_in_names(run) in path.name:
                         self._files.remove(path)
 
     def remove(self, number: int) -> None:

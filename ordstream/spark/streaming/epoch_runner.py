@@ -155,13 +155,22 @@ class EpochRunner:
     def epoch(
         self, rows: Rows, number: int, before: EpochManifest | None, spark_id: str, end: str = SUSPEND
     ) -> EpochManifest:
-        """Run an epoch over its rows; what must be committed.
+        """Run an epoch over its rows; what must be committed. Where that fails, no file is left.
 
         Raises
         ------
         CheckpointError
             The tasks' results are not complete, or a file is not what they say.
         """
+        try:
+            return self._epoch(rows, number, before, spark_id, end)
+        except BaseException:
+            self.log.discard(number, self.run)
+            raise
+
+    def _epoch(
+        self, rows: Rows, number: int, before: EpochManifest | None, spark_id: str, end: str
+    ) -> EpochManifest:
         began = time.perf_counter()
         begin = self._begin(number, before, end)
         mapped = self._balanced(begin, before)._mapped(rows, begin, before is None)
@@ -234,7 +243,7 @@ class EpochRunner:
     def _begin(self, number: int, before: EpochManifest | None, end: str) -> Begin:
         folder = str(self.log.folder)
         if before is None:
-            return Begin(folder, number, 0, OrderTag(0), None, {}, self.nodes, {}, end)
+            return Begin(folder, number, 0, OrderTag(0), None, {}, self.nodes, {}, end, run=self.run)
         maps = {int(one): map_of(base64.b64decode(data)) for one, data in before.maps.items()}
         return Begin(
             folder,
@@ -247,6 +256,7 @@ class EpochRunner:
             maps,
             end,
             before.run == self.run,
+            self.run,
         )
 
     def _arrival(self, before: EpochManifest | None, end: str) -> Arrival:
