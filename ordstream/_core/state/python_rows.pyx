@@ -24,7 +24,7 @@ from ordstream.ground.numbers import byte_strings
 from ordstream.ground.types import is_string
 
 cdef enum:
-    FEWEST_HOLES = 32      # of a bucket, before keys are looked for that have no state
+    FEWEST_HOLES = 32      # of a bucket (or keys without a state), before these are looked for
 
 
 cdef class PythonRows:
@@ -294,17 +294,20 @@ cdef void place_forget(PythonBucket* b, int64_t* record) noexcept:
 
 
 cdef void keys_forget(Kernel* k, PythonBucket* b) noexcept:
-    """Forget the keys without a state, where half of the states are gone: others move then.
+    """Forget the keys without a state, where half of the states are gone, or half of the keys have none (a
+    function that fails, or forgets, at a key's first tuple makes none): others move then.
 
-    Thread safety: the bucket's holder, GIL held; nobody may know places of records. Cost: a comparison;
+    Thread safety: the bucket's holder, GIL held; nobody may know places of records. Cost: two comparisons;
     else one pass over keys and states, of which at least as many as half of these were forgotten since the
     one before.
     """
     cdef int64_t n = b.keyed.count
+    cdef int64_t stateless = n - b.count if k.kind == PS else 0
     cdef int64_t kept = 0
     cdef int64_t i
     cdef char* record
-    if 2 * b.holes < len(<list> b.states) or b.holes < FEWEST_HOLES:
+    if ((2 * b.holes < len(<list> b.states) or b.holes < FEWEST_HOLES)
+            and (2 * stateless < n or stateless < FEWEST_HOLES)):
         return
     if k.kind == PS:
         for i in range(n):
