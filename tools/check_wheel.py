@@ -24,6 +24,8 @@ COMPILED = (".so", ".pyd")
 SOURCES = (".pyx", ".cpp", ".c", ".o")
 NEEDED = ("ordstream/py.typed", "ordstream/_core/ground/chunk.pxd", "ordstream/include/ordstream_kernel.h")
 LAB = ("ordstream/lab/", "ordstream/_core/lab/")
+#: Compiled of no source of ours: what the others have in common (setup.py).
+SHARED = "ordstream/_core/_cyutility"
 
 
 def wrong_in(wheel: Path, modules: set[str], most: int = MOST_BYTES) -> list[str]:
@@ -60,7 +62,7 @@ def compiled_modules(source: Path = SOURCE) -> set[str]:
         file.relative_to(source).with_suffix("").as_posix()
         for file in (source / "ordstream" / "_core").rglob("*.pyx")
     )
-    return {name for name in files if not f"{name}/".startswith(LAB)}
+    return {SHARED, *(name for name in files if not f"{name}/".startswith(LAB))}
 
 
 def table_of(wheel: Path) -> list[tuple[str, int, int, int]]:

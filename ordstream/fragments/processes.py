@@ -115,6 +115,13 @@ class Processes:
                 "such a process may start none; use concurrent.futures.ProcessPoolExecutor, or run without "
                 "processes="
             )
+        try:
+            Path.cwd()
+        except FileNotFoundError:  # it would be multiprocessing's, of no file at all
+            raise PlanError(
+                f"processes={n} can't run where the working folder was deleted: os.chdir(...) to one that "
+                "is there, or run without processes="
+            ) from None
         with enough_descriptors(n):
             self._start(n)
 

@@ -404,6 +404,16 @@ def test_a_worker_of_a_pool_says_that_it_may_start_no_process(monkeypatch):
         build().run(rows(3), processes=2)
 
 
+def test_a_deleted_working_folder_is_named(tmp_path, monkeypatch):
+    """It was [Errno 2] No such file or directory, and nothing else."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(od.PlanError, match=r"processes=3 can't run where the working folder was deleted"):
+        build().run(rows(3), processes=3)
+
+
 @pytest.mark.parametrize("more", [2, 14])
 def test_too_few_file_descriptors_name_processes(more):
     """It was [Errno 24] Too many open files, and nothing else."""

@@ -473,7 +473,8 @@ cdef class ProcessKernel(KernelOwner):
                     emit.out = NULL
                     emit = self.states.emitter(&self.kernel, w, out)
                     emit.left = -1
-            keys_forget(&self.kernel, b)
+            if i >= n - 1:                               # else rows are left, whose keys have no state yet
+                keys_forget(&self.kernel, b)
             return i
         # not the user's: memory, or an interrupt between rows
         except BaseException as error:

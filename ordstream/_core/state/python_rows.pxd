@@ -3,8 +3,9 @@ a codec's bytes as one column.
 
 a) All of it needs the GIL. The codec is the user's code: nothing else turns an object into bytes here.
 b) A key's record is the place of its state in a list. A key that leaves leaves None in the list; when half
-   of the list is so, `remove_rows` copies what is left together. A key that a function has forgotten stays
-   as one without a state, until half of the list is so (`keys_forget`): both take constant time per key.
+   of the list is so, `remove_rows` copies what is left together. A key that a function has forgotten, or
+   that never got a state, stays as one without, until half of the list or of the keys is so
+   (`keys_forget`): both take constant time per key.
 c) What a codec raises is a failure with an exception (FAIL_PYTHON) that names operator and key: of an export
    too, which then returns -1.
 """

@@ -22,7 +22,7 @@ from ordstream.ground.numbers import byte_strings
 from ordstream.ground.types import is_string
 
 cdef enum:
-    FEWEST_HOLES = 32      # of a bucket, before keys are looked for that have no state
+    FEWEST_HOLES = 32      # of a bucket (or keys without a state), before these are looked for
 
 
 cdef class PythonRows:
@@ -297,13 +297,17 @@ cdef bint has_place(Kernel* k, const char* state) noexcept nogil:
 
 
 cdef void keys_forget(Kernel* k, PythonBucket* b) noexcept:
-    """Forget the keys without a state, where half of the states are gone: others move then.
+    """Forget the keys without a state, where half of the states are gone, or half of the keys have none (a
+    function that fails, or forgets, at a key's first tuple makes none): others move then.
 
-    Thread safety: the bucket's holder, GIL held; nobody may know places of records. Cost: a comparison;
+    Thread safety: the bucket's holder, GIL held; nobody may know places of records. Cost: two comparisons;
     else one pass over keys and states, of which at least as many as half of these were forgotten since the
     one before.
     """
-    if 2 * b.holes < len(<list> b.states) or b.holes < FEWEST_HOLES:
+    cdef int64_t n = b.keyed.count
+    cdef int64_t stateless = n - b.count if k.kind == PS else 0
+    if ((2 * b.holes < len(<list> b.states) or b.holes < FEWEST_HOLES)
+            and (2 * stateless < n or stateless < FEWEST_HOLES)):
         return
     if k.kind == PS:
         keyed_sift(&b.keyed, k, has_place)

@@ -6,8 +6,8 @@ a) A timer fires at the first mark of the clock at or after its time, marks put 
    for.
 b) A bucket has a heap of (time, place of the state, slot of the key), in `PythonBucket.timers`. Entries stay
    where a timer is changed; one is true if the state's field still says so. Where keys come as rows or
-   leave, the heap is made anew at the next mark (`timers_known`). So a mark costs what fires, and a
-   comparison.
+   leave, or most entries are no longer true, the heap is made anew at the next mark (`timers_known`). So a
+   mark costs what fires, and a comparison.
 Everything here needs the GIL. Thread safety: the bucket's holder.
 """
 from libc.stdint cimport int32_t, int64_t

@@ -17,6 +17,9 @@ import heapq
 from ordstream.ground.declared_state import zero_of
 from ordstream.ground.types import to_python, to_storage
 
+cdef enum:
+    MOST_STALE = 64        # of a bucket's noted timers, beside as many as it has states
+
 
 cdef class Firing:
     def __lt__(self, Firing other):
@@ -68,10 +71,16 @@ cdef class Timers:
 
     cdef int put(self, PythonBucket* b, int64_t at, int64_t* record) except -1:
         """Note a timer of a key; `record`: where the place of its state stands."""
+        cdef list heap = <list> b.timers
         cdef int64_t slot = 0
+        if b.timers_known and len(heap) > 2 * b.count + MOST_STALE:
+            b.timers_known = 0                               # most are of timers set again, or forgotten
+            heap.clear()
+        if not b.timers_known:
+            return 0                                         # `find` will see it
         if record != &b.single:
             slot = (<char*> record - keyed_state(&b.keyed, 0)) // b.keyed.stride
-        heapq.heappush(<list> b.timers, (at, record[0], slot))
+        heapq.heappush(heap, (at, record[0], slot))
         return 0
 
     cdef int find(self, Kernel* k, PythonBucket* b) except -1:

@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import random
+import tracemalloc
 
 import process_functions
 import pyarrow as pa
@@ -189,6 +190,50 @@ def test_of_a_compiled_function_zeros_are_forgotten(each):
         bytes_of.append(ended.report.operators[-1].state_bytes)
     assert bytes_of[1] <= bytes_of[0] if each == 3 else bytes_of[1] > 3 * bytes_of[0]
     both(pipeline, generated())
+
+
+@pytest.mark.parametrize("ends", ["forgets", "raises"])
+def test_a_key_that_ends_at_its_first_tuple_costs_nothing(ends):
+    """It has no state then, and never had one: its name stayed for ever."""
+
+    def once(row, state, emit):
+        emit(row.k, 1)
+        return od.FORGET if ends == "forgets" else row.nothing
+
+    def bytes_of(keys):
+        data = rows(*((t, f"key {t}, longer than a view", 0) for t in range(keys)))
+        ended = counted(once, on_error="skip").run(data, workers=0, buckets=2, chunk_rows=64)
+        assert ended.table.num_rows == (keys if ends == "forgets" else 0)
+        return ended.report.operators[-1].state_bytes
+
+    assert bytes_of(20_000) <= bytes_of(2_000)
+
+
+@pytest.mark.parametrize("keys", [1, 50])
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_timer_that_is_set_again_is_noted_once(keys, forgets):
+    """Notes stayed until their time came: a key that set its timer at each row had one a row."""
+
+    def sets(row, state, emit):
+        state.n += 1
+        state.due = row.ts + 10**9
+        return od.FORGET if forgets and state.n == 2 else None
+
+    def source(of=2_000, batches=20):
+        for at in range(0, of * batches, of):
+            yield rows(*((t, f"k{t % keys}", 0) for t in range(at, at + of))).to_batches()[0]
+
+    pipeline = od.Pipeline(SCHEMA).key_by("k").process(
+        sets, schema=OUT, state={"due": int, "n": int}, timer="due", clock=od.every("ts", 10**8),
+        on_timer=lambda key, state, at, emit: emit(key, state.n),
+    )
+    pipeline.run(source(2, 1), workers=0)      # modules that a run loads
+    tracemalloc.start()
+    try:
+        pipeline.run(source(), workers=0)
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_over_processes():

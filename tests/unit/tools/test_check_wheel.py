@@ -52,9 +52,10 @@ def test_what_must_not_be_in_it(name, tmp_path):
 
 
 ONE = "ordstream/_core/flow/run.cpython-311-x86_64-linux-gnu.so"
+SHARED = f"{check_wheel.SHARED}.cpython-311-x86_64-linux-gnu.so"
 
 
-@pytest.mark.parametrize("name", [*check_wheel.NEEDED, ONE])
+@pytest.mark.parametrize("name", [*check_wheel.NEEDED, ONE, SHARED])
 def test_what_must_be_in_it(name, tmp_path):
     files = {key: value for key, value in RIGHT.items() if key != name}
     (line,) = check_wheel.wrong_in(packed(tmp_path, files), MODULES)
