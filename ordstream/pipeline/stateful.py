@@ -332,7 +332,8 @@ class StatefulOperators(RunningOperators):
         on_timer : callable, optional
             on_timer(key, state, at, emit) at the first mark of the clock at or after the timer's time `at`,
             by (at, key), in front of the tuple that shows the mark. The field is zero again then, and may be
-            set, behind the mark. What is left at the end of the stream does not fire; `on_flush` sees it.
+            set, behind `at`: `state.due = at + 60` fires each minute, at this mark again where that is not
+            behind it. What is left at the end of the stream does not fire; `on_flush` sees it.
         clock : od.every(...), optional
             With a timer: the column with the time of the clock, and how often that is looked at. No
             `punctuate=` is needed.
