@@ -262,8 +262,8 @@ class StatefulOperators(RunningOperators):
         Parameters
         ----------
         kind : WindowKind
-            `od.tumbling(length)`, `od.hopping(length, every=...)`, `od.session(timeout)`,
-            `od.rolling(period)` or `od.rows(n)`.
+            `od.tumbling(length)`, `od.hopping(length, every=...)`, `od.calendar("1mo")`,
+            `od.session(timeout)`, `od.rolling(period)` or `od.rows(n)`.
         time : str
             An integer, timestamp or date column, ascending in each key (without key_by: in all tuples). Null
             is an error at that row, and so is a time before that of the row before. `od.rows` needs none.
@@ -300,10 +300,10 @@ class StatefulOperators(RunningOperators):
         Parameters
         ----------
         fn : callable
-            fn(row, state, emit): `row.column` reads, `state.field` reads and writes, `emit(*values)` outputs
-            one tuple in the order of `schema`. It returns nothing, or `od.FORGET`: the state of the key is
-            dropped, timer and all, and the key's next tuple gets a new one. `on_time`, `on_timer` and
-            `on_flush` may return it, too. (Not with `compiled`.)
+            fn(row, state, emit): `row.column` reads, `state.field` (or `state["field"]`) reads and writes,
+            `emit(*values)` outputs one tuple in the order of `schema`. It returns nothing, or `od.FORGET`:
+            the state of the key is dropped, timer and all, and the key's next tuple gets a new one.
+            `on_time`, `on_timer` and `on_flush` may return it, too. (Not with `compiled`.)
         schema : pyarrow.Schema or mapping
             Of the outputs.
         state : mapping, pyarrow.Schema, Codec or None

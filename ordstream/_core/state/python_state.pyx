@@ -20,7 +20,7 @@ from ordstream._core.state.sorted_records cimport sorted_records
 import pyarrow.types as pat
 from ordstream.errors import shown
 from ordstream.ground.declared_state import (
-    no_field, restored_values, state_value, stored_values, zero_of,
+    no_field, no_items, restored_values, state_value, stored_values, zero_of,
 )
 from ordstream.ground.forget import FORGET
 from ordstream.ground.types import integer_range, is_list, is_string, storage_type
@@ -210,6 +210,22 @@ cdef class State:
             put_field(self, i, value)
             return
         put_field(self, i, state_value(value, spec.types[i], name))
+
+    def __getitem__(self, name):
+        cdef StateSpec spec = spec_of(self)
+        position = spec.index.get(name)
+        if position is None:
+            raise AttributeError(spec.no_field(name))
+        return field_of(self, position)
+
+    def __setitem__(self, name, value):
+        self.__setattr__(name, value)
+
+    def __contains__(self, name):
+        return name in spec_of(self).index
+
+    def __iter__(self):
+        raise TypeError(no_items(spec_of(self).names))
 
     def __delattr__(self, name):
         raise AttributeError(f"fields of the declared state always have a value: {name!r} can't be deleted")
