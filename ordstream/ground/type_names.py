@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.types as pat
+
 KINDS = "a type is a pyarrow.DataType, its name, or one of Python's int, float, bool, str, bytes"
 
 _ELSEWHERE = {
@@ -39,3 +42,22 @@ def kinds(given: Any) -> str:
     name = given.strip() if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
     ours = _OURS.get(name.lower())
     return KINDS if ours is None else f"{KINDS}; for {given!r:.100} write {ours}"
+
+
+def instead_of_key(type_: pa.DataType, column: str) -> str:
+    """What to do with a column of a type that can't be a key."""
+    part = ""
+    if pat.is_struct(type_):
+        part = ".struct.field(name)"
+    elif pat.is_null(type_):
+        part = ".cast(int)"
+    elif pat.is_nested(type_) and not pat.is_map(type_):
+        part = ".list.get(0)"
+    if part:
+        return f"a part of it or another type can, made in front: with_columns(key=od.col({column!r}){part})"
+    to = "a type that is compared"
+    if pat.is_fixed_size_binary(type_):
+        to = "pa.binary()"
+    elif pat.is_float16(type_):
+        to = "pa.float32()"
+    return f"cast it in the source to {to}"

@@ -153,6 +153,22 @@ def test_a_type_of_another_library_is_answered_with_ours(given, ours):
             make()
 
 
+@pytest.mark.parametrize(
+    ("type_", "instead"),
+    [
+        (pa.struct({"a": pa.int64()}), r"with_columns\(key=od\.col\('c'\)\.struct\.field\(name\)\)"),
+        (pa.list_(pa.int64()), r"with_columns\(key=od\.col\('c'\)\.list\.get\(0\)\)"),
+        (pa.null(), r"with_columns\(key=od\.col\('c'\)\.cast\(int\)\)"),
+        (pa.binary(16), r"cast it in the source to pa\.binary\(\)"),
+        (pa.uuid(), "cast it in the source to a type that is compared"),
+        (pa.float16(), r"cast it in the source to pa\.float32\(\)"),
+    ],
+)
+def test_a_column_that_can_t_be_a_key_says_what_can(type_, instead):
+    with pytest.raises(od.SchemaError, match=f"key_by.*column 'c'.* can't be a key; .*{instead}"):
+        od.Pipeline({"c": type_}).key_by("c")
+
+
 def test_round_of_python_is_round():
     data = pa.table({"x": [1.25, 2.5, None]})
     pipeline = od.Pipeline(data.schema).select(a=round(X), b=round(X, 1))
