@@ -31,7 +31,7 @@ from ordstream.expressions.dense_table import dense_table
 from ordstream.expressions.fields import Structs
 from ordstream.expressions.lists import Lists
 from ordstream.expressions.namespaces import Strings, Times, reading
-from ordstream.expressions.synonyms import advice, instead_of_constant
+from ordstream.expressions.synonyms import advice, instead_of_constant, instead_of_item
 from ordstream.ground.choices import flag, gone_through, is_text
 from ordstream.ground.numbers import as_int, is_number
 from ordstream.ground.type_names import kinds
@@ -65,6 +65,11 @@ class Expr:
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"an expression has no {name!r}{advice(name)}", name=name, obj=self)
+
+        __iter__ = None  # else `__getitem__` would be asked for items
+
+        def __getitem__(self, key: Any) -> NoReturn:
+            raise TypeError(f"an expression has no items: {instead_of_item(key)}")
 
     def __add__(self, other: Any) -> Expr:
         return Apply("add", self, other)
@@ -295,6 +300,9 @@ class Expr:
             return Apply("round", self / 10.0**-decimals) * 10.0**-decimals
         moved = self * 10.0**decimals
         return if_else(abs(moved) < 2.0**52, Apply("round", moved) / 10.0**decimals, self * 1.0)
+
+    def __round__(self, decimals: int | None = None) -> Expr:
+        return self.round(decimals or 0)
 
     def length(self) -> Expr:
         """Number of elements of a list column, or of bytes of a string or binary value: int64."""

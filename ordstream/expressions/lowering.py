@@ -295,7 +295,8 @@ class _Lowering:
         """One string behind the other."""
         for low in (a, b):
             if not is_string(low.arrow):
-                raise self.error(f"{low.arrow} beside a string in {expr!r}: cast it to str first")
+                instead = "a span is datetime.timedelta(...), else " if is_temporal(low.arrow) else ""
+                raise self.error(f"{low.arrow} beside a string in {expr!r}: {instead}cast it to str first")
         return Lowered((*a.code, *b.code, ("join_view",)), "view", pa.string())
 
     def sign(self, expr: Apply) -> Lowered:

@@ -240,6 +240,11 @@ class Strings:
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"`.str` has no {name!r}{advice(name, 'str')}", name=name, obj=self)
 
+        __iter__ = None
+
+        def __getitem__(self, key: Any) -> NoReturn:
+            raise TypeError("`.str` has no items: characters are .str.slice(offset, length)")
+
     def _made(self, function: str, *arguments: Any, option: Any = None) -> Expr:
         return self._apply(f"str.{function}", self._expr, *arguments, option=option)
 

@@ -81,6 +81,7 @@ _ELSEWHERE = {
         "str.strip_chars()": "strip trim",
         "str.strip_chars_start()": "lstrip ltrim",
         "str.strip_chars_end()": "rstrip rtrim",
+        "column + other": "concat cat",
         "str.pad_start(length, fill_char)": "lpad rjust zfill ljust_start",
         "str.pad_end(length, fill_char)": "rpad ljust",
         "str.starts_with(text)": "startswith",
@@ -170,7 +171,8 @@ _WORDS |= {
         "column.coalesce(other, ...)": "coalesce",
         "a.maximum(b)": "max_horizontal greatest",
         "a.minimum(b)": "min_horizontal least",
-        "a + b, with numbers as .cast(str)": "concat_str concat",
+        "a + b, with numbers as .cast(str)": "concat_str",
+        "a + b of strings, with numbers as .cast(str); pipelines are united by od.union(a, b)": "concat",
         "od.count()": "len",
         "od.count(where=condition)": "count_if",
         "od.sum(column, where=condition)": "sum_if",
@@ -235,6 +237,15 @@ def advice(name: str, family: str = "") -> str:
     """
     found = _WORDS.get((family, name))
     return "" if found is None else f": {found}"
+
+
+def instead_of_item(key: Any) -> str:
+    """What to write for column[key]."""
+    if isinstance(key, str):
+        return f"a field of a struct is column.struct.field({key!r})"
+    if isinstance(key, slice):
+        return "characters of a string are column.str.slice(offset, length)"
+    return f"an element of a list is column.list.get({key!r}), a character column.str.slice({key!r}, 1)"
 
 
 def instead_of_constant(value: Any) -> str:

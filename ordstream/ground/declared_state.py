@@ -11,7 +11,7 @@ no strings (`stored_fields`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -40,7 +40,7 @@ def state_class(schema: pa.Schema) -> type[DeclaredState]:
 
 class DeclaredState:
     """State of one key with declared fields. Fields always hold a value of their type; there are no nulls
-    and no other attributes.
+    and no other attributes. `state["n"]` is `state.n`.
     """
 
     _types: ClassVar[dict[str, pa.DataType]] = {}
@@ -59,6 +59,19 @@ class DeclaredState:
             raise AttributeError(no_field(name, self._types))
         self._values[name] = state_value(value, self._types[name], name)
 
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._types:
+            raise AttributeError(no_field(name, self._types))
+        return self._values[name]
+
+    __setitem__ = __setattr__
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._types
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(no_items(self._types))
+
     def __repr__(self) -> str:
         return f"State({', '.join(f'{name}={value!r}' for name, value in self._values.items())})"
 
@@ -67,6 +80,11 @@ def no_field(name: str, fields: Iterable[str]) -> str:
     """What is said to who asks a declared state for another field."""
     text = f"the declared state has no field {name!r}; it has: {', '.join(fields)}"
     return f"{text}; to drop the state of a key, return od.FORGET" if name in FORGETTING else text
+
+
+def no_items(fields: Iterable[str]) -> str:
+    """What is said to who goes through a declared state."""
+    return f"a declared state can't be gone through: its fields are {', '.join(fields)}"
 
 
 def state_value(value: Any, type_: pa.DataType, name: str) -> Any:

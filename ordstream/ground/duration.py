@@ -36,6 +36,9 @@ WRITTEN = "a number and a unit (ns, us, ms, s, m, h, d), such as '30m', '50ms' o
 
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|m|h|d)\s*")
 
+#: What is no duration: weeks, months, quarters and years.
+_LONG = re.compile(r"-?\s*\d+\s*(w|mo|q|y)")
+
 
 def nanoseconds(value: Any, what: str) -> Fraction:
     """A text or a timedelta, in nanoseconds, exactly.
@@ -66,7 +69,10 @@ def nanoseconds(value: Any, what: str) -> Fraction:
     while True:  # at least one part
         part = _PART.match(text, at)
         if part is None:
-            raise PlanError(f"{what}: a duration is {WRITTEN}; got {value!r}")
+            weeks = (
+                "" if _LONG.match(text) is None else "; a week is '7d', the calendar's od.calendar('1mo')"
+            )
+            raise PlanError(f"{what}: a duration is {WRITTEN}; got {value!r}{weeks}")
         total += Fraction(part[1]) * UNITS[part[2]]
         at = part.end()
         if at == len(text):

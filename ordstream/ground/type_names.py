@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.types as pat
+
 KINDS = "a type is a pyarrow.DataType, its name, or one of Python's int, float, bool, str, bytes"
 
 _ELSEWHERE = {
-    "'int64'": "int integer long bigint i64 number",
-    "'int32'": "i32",
-    "'int16'": "short smallint i16",
-    "'int8'": "byte tinyint i8",
-    "'float64'": "real f64",
-    "'float32'": "f32",
-    "'string'": "text varchar char object category",
-    "'binary'": "bytes blob bytea",
+    "'int64'": "int integer long bigint i64 number int64",
+    "'int32'": "i32 int32",
+    "'int16'": "short smallint i16 int16",
+    "'int8'": "byte tinyint i8 int8",
+    **{f"'uint{bits}'": f"u{bits} uint{bits}" for bits in (8, 16, 32, 64)},
+    "'float64'": "real f64 float64",
+    "'float32'": "f32 float32",
+    "'bool'": "boolean bool_",
+    "'string'": "text varchar char object category string utf8 str_ categorical",
+    "'binary'": "bytes blob bytea binary bytes_",
     "'date32'": "date",
     "'time64[us]'": "time",
     "'timestamp[us]', or pa.timestamp('us', 'UTC')": (
@@ -25,11 +30,34 @@ _ELSEWHERE = {
     "pa.list_(type)": "list array",
     "pa.struct({name: type})": "struct dict",
     "pa.map_(key, value)": "map",
+    "the type alone, each column may have nulls": "uniontype union optional",
 }
 _OURS = {name: ours for ours, names in _ELSEWHERE.items() for name in names.split()}
 
 
 def kinds(given: Any) -> str:
-    """What a type may be, and what to write for the name that was given."""
-    ours = _OURS.get(given.strip().lower()) if isinstance(given, str) else None
-    return KINDS if ours is None else f"{KINDS}; for {given!r} write {ours}"
+    """What a type may be, and what to write for what was given: a name, a class such as datetime.date, or a
+    type of another library.
+    """
+    name = given.strip() if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+    ours = _OURS.get(name.lower())
+    return KINDS if ours is None else f"{KINDS}; for {given!r:.100} write {ours}"
+
+
+def instead_of_key(type_: pa.DataType, column: str) -> str:
+    """What to do with a column of a type that can't be a key."""
+    part = ""
+    if pat.is_struct(type_):
+        part = ".struct.field(name)"
+    elif pat.is_null(type_):
+        part = ".cast(int)"
+    elif pat.is_nested(type_) and not pat.is_map(type_):
+        part = ".list.get(0)"
+    if part:
+        return f"a part of it or another type can, made in front: with_columns(key=od.col({column!r}){part})"
+    to = "a type that is compared"
+    if pat.is_fixed_size_binary(type_):
+        to = "pa.binary()"
+    elif pat.is_float16(type_):
+        to = "pa.float32()"
+    return f"cast it in the source to {to}"

@@ -38,7 +38,7 @@ from ordstream.ground.packed_types import (
     unsupported,
 )
 from ordstream.ground.spark_types import is_sparks, schema_of_spark
-from ordstream.ground.type_names import kinds
+from ordstream.ground.type_names import instead_of_key, kinds
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -276,7 +276,8 @@ def key_type(type_: pa.DataType, column: str, where: str = "") -> None:
     """Raise SchemaError when a column of this type can't be a key; `where`: of the operator."""
     if physical_type(type_, column).vm is None:
         place = f"{where}: " if where else ""
-        raise SchemaError(f"{place}column {column!r}: {type_} can't be a key")
+        instead = instead_of_key(type_, column)
+        raise SchemaError(f"{place}column {column!r}: {type_} can't be a key; {instead}")
 
 
 def with_fewer_digits(type_: pa.DataType, column: str) -> str:

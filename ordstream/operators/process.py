@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -307,7 +308,7 @@ class ProcessReference(Keyed, FunctionReference):
     """A function of the user's, of each tuple and the state of its key.
 
     A timer fires at the first mark at or after its time, by (time, key); its field is zero then. It must be
-    set behind its tuple's time, or behind the mark.
+    set behind its tuple's time, or behind the time of the one that fires: up to the mark it fires at once.
 
     Attributes
     ----------
@@ -359,7 +360,7 @@ class ProcessReference(Keyed, FunctionReference):
         if due <= now:
             raise ValueError(f"the timer at {due} is not behind {what}{now}")
 
-    def fire(self, key: SortKey, due: int, mark: int) -> list[Row]:
+    def fire(self, key: SortKey, due: int) -> list[Row]:
         """Call on_timer for a key."""
         field = self.operator.state.field(self.operator.timer)
         setattr(self.states[key], field.name, zero_of(field.type))
@@ -371,17 +372,25 @@ class ProcessReference(Keyed, FunctionReference):
             with self.emitter(rows) as emit:
                 result = self.operator.on_timer(self.user_key(key), state, at, emit)
             if result is not FORGET and self.due(state):
-                self.not_behind(self.due(state), mark, "the mark, ")
+                self.not_behind(self.due(state), due, "the one that fires, ")
             return result
 
         self.call(key, run)
         return rows
 
-    def on_time(self, time: int) -> list[Step]:
+    def firing(self, mark: int) -> Iterator[Step]:
+        """The timers that are due at a mark, and those that they set up to it, by (time, key)."""
+        due = sorted((at, key) for key, at in self.timers.items() if at <= mark)
+        while due:
+            at, key = heapq.heappop(due)
+            yield partial(self.fire, key, at)
+            again = self.timers.get(key)
+            if again is not None and again <= mark:
+                heapq.heappush(due, (again, key))
+
+    def on_time(self, time: int) -> Iterable[Step]:
         if not self.compiled and self.operator.timer is not None:
-            mark = time // self.operator.period * self.operator.period
-            due = sorted((at, key) for key, at in self.timers.items() if at <= mark)
-            return [partial(self.fire, key, at, mark) for at, key in due]
+            return self.firing(time // self.operator.period * self.operator.period)
         function = self.operator.on_time
         if function is None:
             return []

@@ -77,7 +77,11 @@ class TopK(Operator):
             if not (pat.is_integer(type_) or is_temporal(type_)):
                 raise SchemaError(f"{where}: {window!r} must be an integer, date or time, it is {type_}")
         others = [n for i, n in enumerate(schema.names) if i not in (by_index, window_index)]
-        indexes = key_columns(schema, others if key is None else column_names(key, where), where)
+        all_others = f"{where}, without key= all other columns are the key"
+        indexes = (
+            key_columns(schema, others, all_others) if key is None
+            else key_columns(schema, column_names(key, where), where)
+        )  # fmt: skip
         if by_index in indexes or by_index == window_index:
             raise PlanError(f"{where}: {by!r} can't be part of the key, nor the window")
         rank = "rank" if rank is None and emit == "updates" else rank

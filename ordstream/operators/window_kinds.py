@@ -132,7 +132,7 @@ class WindowKind:
         if self._is_calendars:
             raise PlanError(
                 f"{what}: {self.length!r} is an interval of the calendar; it can be the length of "
-                "od.tumbling and od.calendar only"
+                "od.tumbling and od.calendar only; seven days are '7d'"
             )
         shows_ends = self.kind in ("tumbling", "hopping")
         length = (shown_span if shows_ends else time_span)(self.length, field, what)

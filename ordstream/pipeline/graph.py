@@ -84,7 +84,10 @@ def _plans(pipelines: tuple[Pipeline, ...], where: str) -> list[Plan]:
     wrong = [one for one in given if not isinstance(one, Pipeline)]
     if wrong or not pipelines:
         what = repr(wrong[0]) if wrong else "none"
-        raise PlanError(f"{where} takes pipelines, such as those that branch gives; got {what}")
+        raise PlanError(
+            f"{where} takes pipelines, such as those that branch gives, a list of them behind a star, *; "
+            f"got {what}"
+        )
     return [pipeline.plan for pipeline in pipelines]
 
 

@@ -25,7 +25,7 @@ from ordstream.operators.sessionize import Sessionize
 from ordstream.operators.top_values import TopValues
 from ordstream.pipeline.joins import KeyedJoins
 from ordstream.pipeline.stateful import StatefulOperators
-from ordstream.pipeline.synonyms import IN_FRONT, advice
+from ordstream.pipeline.synonyms import IN_FRONT, of_a_key
 
 if TYPE_CHECKING:
     from ordstream.pipeline.pipeline import Pipeline
@@ -306,5 +306,5 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
                 )
                 raise NoSuchMethod(f"key_by must be followed by {KEYED}, not by {attribute!r}; {where}")
             raise AttributeError(
-                f"a KeyedPipeline has no {attribute!r}{advice(attribute)}", name=attribute, obj=self
+                f"a KeyedPipeline has no {attribute!r}{of_a_key(attribute)}", name=attribute, obj=self
             )

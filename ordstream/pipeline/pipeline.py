@@ -547,7 +547,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         """
         site = self._site("deduplicate", name, on_error)
         columns = self.schema.names if by is None else column_names(by, site.name)
-        keyed = replace(site, key=key_columns(site.schema, columns, site.name))
+        where = f"{site.name}, without by= all columns are compared" if by is None else site.name
+        keyed = replace(site, key=key_columns(site.schema, columns, where))
         return self._then(bind_deduplicate(keyed, within, keep, time))
 
     def top_k(

@@ -262,8 +262,8 @@ class StatefulOperators(RunningOperators):
         Parameters
         ----------
         kind : WindowKind
-            `od.tumbling(length)`, `od.hopping(length, every=...)`, `od.session(timeout)`,
-            `od.rolling(period)` or `od.rows(n)`.
+            `od.tumbling(length)`, `od.hopping(length, every=...)`, `od.calendar("1mo")`,
+            `od.session(timeout)`, `od.rolling(period)` or `od.rows(n)`.
         time : str
             An integer, timestamp or date column, ascending in each key (without key_by: in all tuples). Null
             is an error at that row, and so is a time before that of the row before. `od.rows` needs none.
@@ -300,11 +300,12 @@ class StatefulOperators(RunningOperators):
         Parameters
         ----------
         fn : callable
-            fn(row, state, emit): `row.column` reads, `state.field` reads and writes, `emit(*values)` outputs
-            one tuple in the order of `schema`. It returns nothing, or `od.FORGET`: the state of the key is
-            dropped, timer and all, and the key's next tuple gets a new one. `on_time`, `on_timer` and
-            `on_flush` may return it, too. Not with `compiled`: there a key whose fields are all zero is as
-            a new one, and its memory is used again where there is neither `on_time` nor `on_flush`.
+            fn(row, state, emit): `row.column` reads, `state.field` (or `state["field"]`) reads and writes,
+            `emit(*values)` outputs one tuple in the order of `schema`. It returns nothing, or `od.FORGET`:
+            the state of the key is dropped, timer and all, and the key's next tuple gets a new one.
+            `on_time`, `on_timer` and `on_flush` may return it, too. Not with `compiled`: there a key whose
+            fields are all zero is as a new one, and its memory is used again where there is neither
+            `on_time` nor `on_flush`.
         schema : pyarrow.Schema or mapping
             Of the outputs.
         state : mapping, pyarrow.Schema, Codec or None
@@ -333,7 +334,8 @@ class StatefulOperators(RunningOperators):
         on_timer : callable, optional
             on_timer(key, state, at, emit) at the first mark of the clock at or after the timer's time `at`,
             by (at, key), in front of the tuple that shows the mark. The field is zero again then, and may be
-            set, behind the mark. What is left at the end of the stream does not fire; `on_flush` sees it.
+            set, behind `at`: `state.due = at + 60` fires each minute, at this mark again where that is not
+            behind it. What is left at the end of the stream does not fire; `on_flush` sees it.
         clock : od.every(...), optional
             With a timer: the column with the time of the clock, and how often that is looked at. No
             `punctuate=` is needed.

@@ -52,6 +52,7 @@ _ELSEWHERE = {
     "cum_max": "cummax",
     "deduplicate": "drop_duplicates dropDuplicates dropDuplicatesWithinWatermark unique distinct",
     "head": "limit first_n take",
+    "cum_count('n'), then filter(od.col('n') == n)": "nth",
     "tail": "last_n",
     "lag": "shift",
     "window(od.tumbling(...), time=...).aggregate(...)": (
@@ -138,12 +139,22 @@ SYNONYMS |= dict.fromkeys(
     ("size", "len", "value_counts"), "here it is called count(), or aggregate(n=od.count())"
 )
 
+_BY_KEY = "a function with a state per key is process(function, schema=..., state=...)"
+
 #: What to write where other systems would have an operator behind `key_by`.
 IN_FRONT = {
+    **dict.fromkeys(("map", "flat_map"), f"{_BY_KEY}; one of a row alone comes before key_by"),
     "deduplicate": "the key is among the columns of deduplicate: pipeline.deduplicate([key, ...])",
     "run": "say first what is kept by key, such as key_by(...).count()",
     "stream": "say first what is kept by key, such as key_by(...).count()",
 }
+
+
+def of_a_key(attribute: str) -> str:
+    """`advice` for a name that is tried behind `key_by`."""
+    if attribute in ("apply", "map_elements", "map_rows"):
+        return f": {_BY_KEY}, and an aggregation aggregate(name=od.sum(column))"
+    return advice(attribute)
 
 
 def of_a_window(attribute: str) -> str:

@@ -35,8 +35,8 @@ class Windowed:
     ) -> None:
         if not isinstance(kind, WindowKind):
             raise PlanError(
-                f"window takes od.tumbling(...), od.hopping(...), od.session(...), od.rolling(...) or "
-                f"od.rows(...), got {kind!r}"
+                "window takes od.tumbling(...), od.hopping(...), od.calendar(...), od.session(...), "
+                f"od.rolling(...) or od.rows(...), got {kind!r}"
             )
         self._kind, self._time = kind, time
         fills = fill_gaps is not False and fill_gaps is not None

@@ -3,9 +3,10 @@
 An operator's reference is its meaning: a function (tuple, state) -> list of tuples, in plain Python, in the
 operator's file. The core is tested against it, value for value, so it is written to be read; speed is not
 looked for. A row is a tuple of storage values (`ordstream/ground/types.py`) in the order of the schema.
-`process` takes one row and returns the rows that it causes. `on_time` and `flush` return a list of *steps*,
-functions without arguments that return rows: one step per key or group that is emitted, in the defined
-order. An operator that moves a clock gives a `Mark` among its rows where the clock shows.
+`process` takes one row and returns the rows that it causes. `on_time` and `flush` return *steps*, functions
+without arguments that return rows: one step per key or group that is emitted, in the defined order. Each is
+asked for when the one before has run. An operator that moves a clock gives a `Mark` among its rows where the
+clock shows.
 
 A state exists from the first tuple of its key on. Keys compare as Arrow sorts: nulls first, NaN last and
 equal to itself, -0.0 equal to
@@ -89,7 +90,7 @@ class SerialOperator:
         """Of an operator that takes what another one rejected: what the row becomes."""
         return row
 
-    def on_time(self, time: int) -> list[Step]:
+    def on_time(self, time: int) -> Iterable[Step]:
         """What a time punctuation causes."""
         return []
 

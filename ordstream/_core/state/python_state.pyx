@@ -210,6 +210,22 @@ cdef class State:
             return
         put_field(self, i, state_value(value, spec.types[i], name))
 
+    def __getitem__(self, name):
+        cdef StateSpec spec = spec_of(self)
+        position = spec.index.get(name)
+        if position is None:
+            raise AttributeError(spec.no_field(name))
+        return field_of(self, position)
+
+    def __setitem__(self, name, value):
+        self.__setattr__(name, value)
+
+    def __contains__(self, name):
+        return name in spec_of(self).index
+
+    def __iter__(self):
+        raise TypeError(declared_state.no_items(spec_of(self).names))
+
     def __delattr__(self, name):
         raise AttributeError(f"fields of the declared state always have a value: {name!r} can't be deleted")
 

@@ -1,9 +1,9 @@
 """Timers of Python process functions: a declared field of a key's state holds the time of its timer.
 
 a) A timer fires at the first mark of the clock at or after its time, marks put back to multiples of
-   `period`. A function may set one only behind its tuple's time, or, in `on_timer`, behind the mark: so no
-   mark that was there before could have fired it, and what fires does not depend on marks that others asked
-   for.
+   `period`. A function may set one only behind its tuple's time: so no mark that was there before could have
+   fired it, and what fires does not depend on marks that others asked for. `on_timer` sets one behind the
+   time of that which fires; up to the mark it fires at this mark, too, in its place by (time, key).
 b) A bucket has a heap of (time, place of the state, slot of the key), in `PythonBucket.timers`. Entries stay
    where a timer is changed; one is true if the state's field still says so. Where keys come as rows or
    leave, or most entries are no longer true, the heap is made anew at the next mark (`timers_known`). So a

@@ -102,7 +102,7 @@ cdef class Timers:
         return 0
 
     cdef list firing(self, Kernel* k, PythonBucket* b, int64_t mark):
-        """The timers that are due at a mark, by (time, key); they leave the heap."""
+        """The timers that are due at a mark, by (time, key): a heap. They leave that of the bucket."""
         cdef list heap
         cdef list states = <list> b.states
         cdef Firing one
@@ -146,25 +146,30 @@ cdef class Timers:
 
     cdef bint run(self, Callbacks states, list due, int64_t mark, Kernel* k, Worker* w, PythonBucket* b,
                   Chunk* punctuation, Chunk* out, Failure* f) except -1:
-        """Call on_timer for each. False: it failed, and the policy is "fail"."""
+        """Call on_timer for each, and for those that it sets up to the mark. False: it failed, and the
+        policy is "fail"."""
         cdef Firing one
         cdef int64_t again
 
         def callback(key, state, at, emit):
             result = self.on_timer(key, state, to_python(at, self.type), emit)
             again = 0 if forgets(result) else self.due(<State> state)
-            if again and again <= mark:
-                raise ValueError(f"the timer at {again} is not behind the mark, {mark}")
+            if again and again <= at:
+                raise ValueError(f"the timer at {again} is not behind the one that fires, {at}")
             return result
 
-        for one in due:
+        while due:
             if stop_asked(w):
                 return True
+            one = heapq.heappop(due)
             put_field(one.state, self.field, self.zero)
             if not states.one_key(k, w, b, &b.keyed if k.kind == PS else NULL, one.record, punctuation, out,
                                   callback, f, one.at):
                 return False
             again = self.due(one.state) if one.place[0] != 0 else 0      # 0: its key is forgotten
-            if again:
+            if again and again <= mark:
+                one.at = again
+                heapq.heappush(due, one)
+            elif again:
                 self.put(b, again, one.place)
         return True

@@ -191,7 +191,10 @@ def test_mistakes():
         (lambda: empty.deduplicate("k", 3), "time and within go together"),
         (lambda: empty.deduplicate("k", -1, time="t"), "at least 0"),
         (lambda: empty.deduplicate("l"), "deduplicate_1: column 'l': list<item: int16> can't be a key"),
-        (lambda: empty.deduplicate(), "deduplicate_1: column 'l': list<item: int16> can't be a key"),
+        (
+            lambda: empty.deduplicate(),
+            "without by= all columns are compared: column 'l': list<item: int16> can't",
+        ),
         (lambda: empty.deduplicate(5), "deduplicate_1: column names are needed, got 5"),
         (lambda: empty.deduplicate([5]), "deduplicate_1: a column name is needed, got 5"),
         (lambda: empty.cum_sum(None), "cum_sum_1: a column name is needed, got None"),

@@ -9,6 +9,7 @@ import datetime
 import gc
 import math
 import pickle
+import re
 import weakref
 
 import numpy as np
@@ -302,6 +303,49 @@ def last_three(row, state, emit):
 
 
 LISTS = {"last": pa.list_(pa.int8())}
+
+
+def test_a_field_has_its_name_as_an_index_too():
+    def fn(row, state, emit):
+        state["n"] += row["v"]
+        state.odd = state["a b"] + "."
+        state["a b"] = state["odd"]
+        emit(row.k, state.n, state["a b"], "n" in state, "zz" in state)
+
+    data = pa.table({"k": [1, 2, 1], "v": [5, 6, 7]})
+    out = {"k": int, "n": int, "text": str, "there": bool, "not there": bool}
+    state = {"n": int, "odd": str, "a b": str}
+    pipeline = od.Pipeline(data.schema).key_by("k").process(fn, schema=out, state=state)
+    found = pipeline.run(data).table
+    assert found.equals(run_serial(pipeline, data).table)
+    assert found.drop_columns("k").to_pylist()[2] == {
+        "n": 12,
+        "text": "..",
+        "there": True,
+        "not there": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda state: state["zz"], "the declared state has no field 'zz'; it has: n"),
+        (lambda state: state.__setitem__("zz", 1), "the declared state has no field 'zz'; it has: n"),
+        (lambda state: state.__setitem__("n", "x"), "column 'state.n' is int64, got str 'x'"),
+        (lambda state: state[0], "the declared state has no field 0; it has: n"),
+        (list, "a declared state can't be gone through: its fields are n"),
+    ],
+)
+def test_an_index_of_a_state_that_is_no_field(use, text):
+    data = pa.table({"k": [1]})
+    pipeline = (
+        od.Pipeline(data.schema)
+        .key_by("k")
+        .process(lambda row, state, emit: use(state), schema={"k": int}, state={"n": int})
+    )
+    assert text in str(run_serial(pipeline, data).error)
+    with pytest.raises(od.OperatorError, match=re.escape(text)):
+        pipeline.run(data)
 
 
 def test_a_list_is_a_field_without_a_codec():

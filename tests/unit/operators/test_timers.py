@@ -60,6 +60,32 @@ def test_a_timer_that_is_set_again_fires_again():
     assert found == [("a", 5, 1), ("a", 15, 1), ("a", 25, 1), ("a", 35, 1)]
 
 
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_timer_that_is_set_again_fires_for_each_time_of_a_silence(every):
+    def again(key, state, at, emit):
+        emit(key, at, state.n)
+        state.n += 1
+        state.due = at + 10
+
+    data = rows((0, "b", 5), (0, "a", 8), (2, "c", 50), (41, "z", 0))
+    found, serials = both(timed(on_timer=again, every=every), data)
+    times = [("b", 5), ("a", 8), ("b", 15), ("a", 18), ("b", 25), ("a", 28), ("b", 35), ("a", 38)]
+    assert [one[:2] for one in found] == times  # by (time, key), whatever mark showed them
+    assert serials == [4] * len(times)
+
+
+def test_a_timer_that_is_set_again_is_behind_the_one_that_fires():
+    def stays(key, state, at, emit):
+        emit(key, at, state.n)
+        state.due = at if key == "a" else at + 1
+
+    data = rows((0, "a", 5), (0, "b", 4), (7, "z", 0), (9, "z", 0))
+    found, _ = both(timed(on_timer=stays, on_error="skip"), data)
+    assert found == [("b", 4, 1), ("b", 5, 1), ("b", 6, 1), ("b", 7, 1), ("b", 8, 1), ("b", 9, 1)]
+    with pytest.raises(od.OperatorError, match="the timer at 5 is not behind the one that fires, 5"):
+        timed(on_timer=stays).run(data)
+
+
 def test_timestamps():
     schema = pa.schema({"ts": pa.timestamp("ms"), "k": pa.string()})
     data = pa.table([pa.array([1000, 2000, 9000]), ["a", "b", "b"]], names=["ts", "k"]).cast(schema)

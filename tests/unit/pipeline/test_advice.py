@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import datetime
+import decimal
 import inspect
 import pickle
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -46,6 +49,20 @@ COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
         (lambda: P.suppress(), "a window says nothing before it closes"),
         (lambda: P.key_by("k").bfill("x"), "process, which keeps the rows without a value"),
         (lambda: P.split(X > 0), r"branch\(condition\)"),
+        (lambda: P.key_by("k").apply(len), r"a function with a state per key is process\(function"),
+        (lambda: P.key_by("k").map(len), r"state per key is process\(.*one of a row alone comes before"),
+        (lambda: P.key_by("k").nth(2), r"cum_count\('n'\), then filter"),
+        (lambda: P.key_by("k").window("1m"), r"od\.calendar\(\.\.\.\).*got '1m'"),
+        (lambda: P.top_k(3, "x"), "without key= all other columns are the key: column 'tags'"),
+        (lambda: od.union([P, P]), r"a list of them behind a star, \*"),
+        (lambda: od.concat([P, P]), r"pipelines are united by od\.union\(a, b\)"),
+        (lambda: X["city"], r"column\.struct\.field\('city'\)"),
+        (lambda: X[0], r"column\.list\.get\(0\), a character column\.str\.slice\(0, 1\)"),
+        (lambda: X[:3], r"column\.str\.slice\(offset, length\)"),
+        (lambda: X.str[0], r"\.str\.slice\(offset, length\)"),
+        (lambda: TIMED.select(t=od.col("ts") + "1h"), r"a span is datetime\.timedelta\(\.\.\.\)"),
+        (lambda: TIMED.key_by("k").window(od.session("2w"), time="ts").aggregate(n=od.count()), "'7d'"),
+        (lambda: TIMED.key_by("k").window(od.rolling("1w"), time="ts").aggregate(n=od.count()), "'7d'"),
         (lambda: X.sign(), r"od\.when\(column > 0\)"),
         (lambda: X.rle_id(), r"pipeline\.key_by\(\.\.\.\)\.lag\(column\), and a filter"),
         (lambda: od.any("b"), r"write od\.max\(column\)$"),
@@ -106,8 +123,63 @@ COMING_FROM = Path(__file__).parents[3] / "docs" / "coming-from.md"
     ],
 )
 def test_the_error_says_what_to_write(make, text):
-    with pytest.raises((od.SchemaError, od.PlanError, AttributeError), match=text):
+    with pytest.raises((od.SchemaError, od.PlanError, AttributeError, TypeError), match=text):
         make()
+
+
+class Float32:
+    """As Polars has its types."""
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        (datetime.datetime, r"'timestamp\[us\]'"),
+        (datetime.date, "'date32'"),
+        (datetime.timedelta, r"'duration\[us\]'"),
+        (decimal.Decimal, r"pa\.decimal128"),
+        (list[int], r"pa\.list_\(type\)"),
+        (int | None, "the type alone, each column may have nulls"),
+        (np.int32, "'int32'"),
+        (np.uint8, "'uint8'"),
+        (np.str_, "'string'"),
+        (Float32, "'float32'"),
+        (Float32(), "'float32'"),
+    ],
+)
+def test_a_type_of_another_library_is_answered_with_ours(given, ours):
+    for make in (lambda: od.Pipeline({"x": given}), lambda: P.select(y=X.cast(given))):
+        with pytest.raises(od.SchemaError, match=f"for .* write {ours}"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("type_", "instead"),
+    [
+        (pa.struct({"a": pa.int64()}), r"with_columns\(key=od\.col\('c'\)\.struct\.field\(name\)\)"),
+        (pa.list_(pa.int64()), r"with_columns\(key=od\.col\('c'\)\.list\.get\(0\)\)"),
+        (pa.null(), r"with_columns\(key=od\.col\('c'\)\.cast\(int\)\)"),
+        (pa.binary(16), r"cast it in the source to pa\.binary\(\)"),
+        (pa.uuid(), "cast it in the source to a type that is compared"),
+        (pa.float16(), r"cast it in the source to pa\.float32\(\)"),
+    ],
+)
+def test_a_column_that_can_t_be_a_key_says_what_can(type_, instead):
+    with pytest.raises(od.SchemaError, match=f"key_by.*column 'c'.* can't be a key; .*{instead}"):
+        od.Pipeline({"c": type_}).key_by("c")
+
+
+def test_round_of_python_is_round():
+    data = pa.table({"x": [1.25, 2.5, None]})
+    pipeline = od.Pipeline(data.schema).select(a=round(X), b=round(X, 1))
+    expected = {"a": [1.0, 2.0, None], "b": [1.2, 2.5, None]}
+    assert pipeline.run(data).table.to_pydict() == run_serial(pipeline, data).table.to_pydict() == expected
+
+
+def test_an_expression_is_not_gone_through():
+    for value in (X, X.str):
+        with pytest.raises(TypeError, match="not iterable"):
+            list(value)
 
 
 def test_with_columns_takes_a_list():
