@@ -53,6 +53,9 @@ _READ = {
     "Z": r"\S*",
     "%": "%",
 }
+#: Letters that C reads, too, and flags in front of a letter, which it passes over.
+_ELSE = frozenset("sGgV-_0^#")
+
 _PIECE = re.compile(r"%[EO]?(?P<letter>.)|(?P<space>\s+)|(?P<text>[^%\s]+|%)", re.DOTALL)
 _DAY = 86_400
 
@@ -63,8 +66,16 @@ _STRPTIME, _EXTRACT, _DAY_OF_MONTH, _DAY_OF_YEAR = map(
 
 
 def check_format(format_: str, what: str) -> None:
-    """SchemaError where a part of the date is read and nothing done with it."""
+    """SchemaError where nothing can be read, or a part of the date is read and nothing done with it."""
     letters = _letters(format_)
+    unknown = letters - _READ.keys() - _ELSE
+    if unknown or format_.endswith("%") != format_.endswith("%%"):
+        raise SchemaError(
+            f"{what}: C's strptime does not know %{min(unknown, default='')}; without a format ISO 8601 is "
+            "read, with fractions of a second"
+        )
+    if not letters - {"%"}:
+        raise SchemaError(f"{what}: a format has letters, such as '%Y-%m-%d %H:%M:%S', got {format_!r}")
     unused = letters & set("GgV") or (letters & set("UW") if not letters & set("uwaA") else set())
     if unused:
         raise SchemaError(

@@ -110,7 +110,7 @@ def time_span(value: Duration, field: pa.Field, what: str) -> int:
         kinds = "an int, a timedelta or a text such as '30m'" if is_clock else "an int"
         why = "" if is_clock else ": a column of integers has no unit of time"
         raise PlanError(f"{what} must be {kinds} for {field.name!r} ({type_}), got {value!r}{why}")
-    units = nanoseconds(value, what) / _unit(type_)
+    units = nanoseconds(value, what) / unit_ns(type_)
     if units.denominator != 1:
         raise PlanError(f"{what}: {value!r} is not a whole number of units of {field.name!r} ({type_})")
     return _fits(int(units), value, what)
@@ -138,15 +138,15 @@ def written_span(units: int, field: pa.Field) -> str:
     type_ = field.type
     if pat.is_integer(type_) or abs(units) >= INT64_MAX:
         return str(units)
-    left, parts = abs(units) * _unit(type_), []
+    left, parts = abs(units) * unit_ns(type_), []
     for unit in ("d", "h", "m", "s", "ms", "us", "ns"):
         count, left = divmod(left, UNITS[unit])
         parts += [f"{count}{unit}"] if count else []
     return ("-" if units < 0 else "") + ("".join(parts) or "0s")
 
 
-def _unit(type_: pa.DataType) -> int:
-    """Nanoseconds of a column's unit."""
+def unit_ns(type_: pa.DataType) -> int:
+    """Nanoseconds of the unit of a column of timestamps or dates."""
     if pat.is_timestamp(type_):
         return UNITS[type_.unit]
     return UNITS["d"] if pat.is_date32(type_) else UNITS["ms"]

@@ -11,11 +11,12 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from ordstream.errors import PlanError, Uncopied, shown
 from ordstream.ground.choices import flag
 from ordstream.ground.declared_state import state_class, state_schema, stored_fields, zero_of
-from ordstream.ground.duration import time_span
+from ordstream.ground.duration import time_span, unit_ns
 from ordstream.ground.forget import FORGET
 from ordstream.ground.types import (
     column_index,
@@ -275,6 +276,12 @@ def bind_process(
     return Process(**fields, **functions, init=SimpleNamespace if state is None and init is None else init)
 
 
+def counts(type_: pa.DataType) -> tuple[int, bool]:
+    """What a time is a number of, in nanoseconds (0: of no unit), and whether since an instant."""
+    unit = 0 if pat.is_integer(type_) else unit_ns(type_)
+    return unit, pat.is_timestamp(type_) and type_.tz is not None
+
+
 def timer_of(site: Site, state: pa.Schema, timer: Any, on_timer: Any, clock: Any) -> dict[str, Any]:
     """What `Process` has of timers.
 
@@ -291,6 +298,12 @@ def timer_of(site: Site, state: pa.Schema, timer: Any, on_timer: Any, clock: Any
     field = state.field(column_index(state, timer, f"{where}: timer"))
     time_span(1, field, f"{where}: timer")  # it can hold time
     column, period = clock.bind(site.schema)
+    ticks = site.schema.field(column)
+    if counts(field.type) != counts(ticks.type) and not pat.is_integer(field.type):
+        raise PlanError(
+            f"{where}: the timer {field.name!r} ({field.type}) does not count as the clock {ticks.name!r} "
+            f"({ticks.type}) does: declare it as {ticks.type}, or as an integer"
+        )
     source = clock_at(site.before, column)
     if source is None:
         raise PlanError(

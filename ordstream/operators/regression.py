@@ -102,7 +102,10 @@ class RegressionReference(Keyed):
             n, sx, sxx = n + 1, sx + x, sxx + x * x
         after = (n, sx, sxx, sy + y, sxy + x * y, x)
         if not all(INT64_MIN <= total <= INT64_MAX for total in (x, y, *after)):
-            raise OverflowError("a sum of the regression is outside int64")
+            raise OverflowError(
+                "a sum of the regression is outside int64; x is squared: count it from a start near by, in "
+                "a coarse unit"
+            )
         self.states[key] = after
         return self.output(key) if operator.emit == "every_tuple" else completed
 

@@ -130,9 +130,10 @@ class WindowKind:
                 raise PlanError(f"{what}: windows of the calendar take no offset, got {self.offset!r:.80}")
             return self._of_calendar(Calendar.of(self.length, field, what), field, what)
         if self._is_calendars:
+            week = "; seven days are '7d'" if self.length == "1w" else ""
             raise PlanError(
                 f"{what}: {self.length!r} is an interval of the calendar; it can be the length of "
-                "od.tumbling and od.calendar only; seven days are '7d'"
+                f"od.tumbling and od.calendar only{week}"
             )
         shows_ends = self.kind in ("tumbling", "hopping")
         length = (shown_span if shows_ends else time_span)(self.length, field, what)

@@ -279,7 +279,8 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
         ----------
         x : str
             An integer, date or time. Null is an error at that row, and so is a value below that of the key's
-            row before.
+            row before. Its squares are summed: a timestamp of today overflows, days since a start
+            (`(od.col("ts") - start).dt.total_days()`) do not.
         y : str
             An integer, such as an amount in cents. Null is an error at that row.
         emit : "updates", "every_tuple" or "final"

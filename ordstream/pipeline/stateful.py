@@ -329,7 +329,8 @@ class StatefulOperators(RunningOperators):
             only where its version is this one; a function itself is not compared. Give another one when old
             states no longer fit.
         timer : str, optional
-            A declared field (an integer, timestamp or date) with the time of the key's timer; zero: none.
+            A declared field with the time of the key's timer; zero: none. An integer, or a timestamp or
+            date of the clock's unit, with a zone where the clock has one.
             `fn` sets it, behind its tuple's time, or takes it back: `state.due = datetime(1970, 1, 1)`.
         on_timer : callable, optional
             on_timer(key, state, at, emit) at the first mark of the clock at or after the timer's time `at`,

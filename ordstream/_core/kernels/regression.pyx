@@ -166,7 +166,8 @@ cdef int32_t regression_process(
                 return k0 + i
             if ((x.x_type == PT_U64 and xs[i] < 0) or (x.y_type == PT_U64 and ys[i] < 0)
                     or not add_row(&after, xs[i], ys[i])):
-                failure_set(f, row, FAIL_OVERFLOW, "a sum of the regression is outside int64")
+                failure_set(f, row, FAIL_OVERFLOW, "a sum of the regression is outside int64; x is squared: "
+                                                   "count it from a start near by, in a coarse unit")
                 return k0 + i
             due = x.emission == EMIT_EVERY_TUPLE or (x.emission == EMIT_UPDATES and s.n > 1
                                                      and xs[i] != s.last)

@@ -101,6 +101,25 @@ def test_what_leads_to_no_date_is_refused(format_):
     assert read(["10 2024 1"], "%U %Y %w") == [datetime.datetime(2024, 3, 11)]
 
 
+@pytest.mark.parametrize(
+    ("format_", "text"),
+    [
+        ("%Y-%m-%d %H:%M:%S.%f", "does not know %f; without a format ISO 8601 is read, with fractions"),
+        ("%Y-%m-%d %H:%M:%S%.f", r"does not know %\.;"),
+        ("%Y-%m-%d%Q", "does not know %Q;"),
+        ("%Y-%m-%d%", "does not know %;"),
+        ("yyyy-MM-dd", r"a format has letters, such as '%Y-%m-%d %H:%M:%S', got 'yyyy-MM-dd'"),
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_format_that_c_does_not_know_is_refused(format_, text, strict):
+    """With strict=False all was null."""
+    schema = pa.schema([("x", pa.string())])
+    with pytest.raises(od.SchemaError, match=text):
+        od.Pipeline(schema).select(y=X.str.to_datetime(format_, strict=strict))
+    od.Pipeline(schema).select(a=X.str.to_datetime("%-d.%-m.%Y"), b=X.str.to_datetime("%s"))
+
+
 @pytest.mark.parametrize("letter", ["%f", "%-d", "%s", "%k", "%L", "%Q", "%5Y", "%", "%:z"])
 def test_letters_that_are_not_written_are_refused(letter):
     """They were in the text of each row as they are."""

@@ -117,5 +117,5 @@ def test_a_product_may_leave_int64_where_the_total_does_not():
     assert regressed.run(rows, workers=0).table.equals(expected.table)
     too_much = pa.table({"b": [1, 1], "x": [-1, -1], "y": [0, -(2**63)]}, schema=source)
     assert run_serial(regressed, too_much).error.serial == 2
-    with pytest.raises(od.OperatorError, match="outside int64"):
+    with pytest.raises(od.OperatorError, match="outside int64; x is squared: count it from a start near by"):
         regressed.run(too_much, workers=0)

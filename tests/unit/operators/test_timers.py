@@ -102,6 +102,33 @@ def test_timestamps():
     assert [(k, at.second) for k, at in found] == [("a", 4), ("b", 5)]
 
 
+@pytest.mark.parametrize(
+    ("field", "clock"),
+    [
+        (pa.timestamp("ns"), pa.timestamp("us")),  # never fired
+        (pa.timestamp("ms"), pa.timestamp("us")),
+        (pa.date64(), pa.date32()),
+        (pa.date32(), pa.timestamp("s")),
+        (pa.timestamp("us"), pa.timestamp("us", "Europe/Berlin")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("us")),
+        (pa.timestamp("us"), pa.int64()),
+    ],
+)
+def test_a_timer_that_does_not_count_as_the_clock_is_refused(field, clock):
+    def idle_by(state):
+        return (
+            od.Pipeline({"k": pa.string(), "at": clock})
+            .key_by("k")
+            .process(
+                idle, schema=OUT, state={"due": state}, timer="due", on_timer=ended, clock=od.every("at", 1)
+            )
+        )
+
+    with pytest.raises(od.PlanError, match=r"the timer 'due'.* does not count as the clock 'at'"):
+        idle_by(field)
+    assert idle_by(clock).schema == idle_by(pa.int64()).schema
+
+
 def generated(n=400, seed=3):
     rng = random.Random(seed)
     now, made = 0, []
