@@ -339,17 +339,20 @@ class StreamQuery:
 
     def _raise(self, error: StreamingQueryException) -> None:
         """What ended the stream, but for a stop."""
-        if self._batches.stopping and self._batches.failure is None:
-            return
-        if isinstance(self._batches.failure, OrdstreamError):
-            raise self._batches.failure from None
-        raise error
+        if (found := self._ended_by(error)) is not None:
+            raise found from None
 
     def exception(self) -> BaseException | None:
         """What ended the stream; None: nothing did."""
-        if isinstance(self._batches.failure, OrdstreamError):
-            return self._batches.failure
-        return None if self._batches.stopping else self.query.exception()
+        return self._ended_by(self.query.exception())
+
+    def _ended_by(self, error: BaseException | None) -> BaseException | None:
+        """Ours, where it is ours; else what Spark says. A source may fail where no micro-batch runs."""
+        found = self._batches.failure
+        if error is not None and not isinstance(found, OrdstreamError):
+            found = told_by_task(error)
+        stopped = self._batches.stopping and self._batches.failure is None
+        return found if isinstance(found, OrdstreamError) or not stopped else None
 
     def stop(self) -> None:
         """Let the micro-batch that runs be committed and delivered, then end the stream. Idempotent. Called

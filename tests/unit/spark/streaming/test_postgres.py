@@ -15,7 +15,14 @@ from sink_epochs import SCHEMA, TAGS, commit, rows, stream, whole
 
 from ordstream.errors import CheckpointError, PlanError, SinkError
 from ordstream.ground.ordertags import OrderTag
-from ordstream.spark.streaming.sinks import Epoch, OutputFile, Postgres, StreamInfo, postgres
+from ordstream.spark.streaming.sinks import (
+    Epoch,
+    OutputFile,
+    Postgres,
+    StreamInfo,
+    epoch_rows,
+    postgres,
+)
 from ordstream.spark.streaming.sinks.postgres_text import column_types
 
 SIZES = ([30], [], [5, 0, 20_000])
@@ -73,6 +80,15 @@ def test_rows_epochs_and_what_comes_again(opened, epochs, ask, table):
     assert found == [tuple(row.values()) for row in expected]
     noted = ask("SELECT epoch, rows FROM ordstream_epochs WHERE target = %s ORDER BY epoch", (table,))
     assert noted == [(0, 30), (1, 0), (2, 20_005)]
+
+
+def test_long_rows_come_in_small_batches(epochs, monkeypatch):
+    """16,384 rows at a time, whatever their length, were gigabytes in the driver."""
+    size = epochs[0].files[0].path.stat().st_size
+    monkeypatch.setattr(epoch_rows, "BYTES", size // 3, raising=False)
+    found = list(epoch_rows.batches(epochs[0], SCHEMA))
+    assert max(batch.num_rows for batch in found) < 20
+    assert pa.Table.from_batches(found).drop("price") == rows(0, 30).drop("price")  # NaN
 
 
 def test_every_type_there_and_back(opened, tmp_path, ask, table):

@@ -125,6 +125,25 @@ def test_many_entries_are_read_by_several_tasks(server, reader, key, monkeypatch
     assert rows(one, one.initialOffset(), end) == [(n, f"w{n}", ids[n], n) for n in range(50)]
 
 
+def test_long_entries_are_asked_for_in_small_pages(server, reader, key, monkeypatch):
+    """5,000 at a time, whatever their length, were gigabytes in a task, and more than a column can hold."""
+    for name, value in {"FIRST_PAGE": 4, "PAGE_BYTES": 10_000, "PAGE": 20}.items():
+        monkeypatch.setattr(redis_streams, name, value, raising=False)
+    lengths = [*[10] * 60, *[3_000] * 40, 20_000, *[10] * 60]
+    ids = [server.xadd(key, {"word": "é" + "x" * length, "more": "y"}).decode() for length in lengths]
+    one = reader()
+    end = one.latestOffset(one.initialOffset(), ALL)
+    (part,) = one.partitions(one.initialOffset(), end)
+    pages = [batch.num_rows for batch in one.read(part)]
+    assert pages[:5] == [4, 16, 20, 20, 20]
+    assert pages[5:12] == [3] * 7  # what was behind the page that met them
+    assert max(pages) == 20
+    assert rows(one, one.initialOffset(), end) == [
+        (None, "é" + "x" * length, entry, n)
+        for n, (length, entry) in enumerate(zip(lengths, ids, strict=True))
+    ]
+
+
 def test_entries_that_were_read_may_be_trimmed(server, reader, key):
     ids = add(server, key, range(10))
     one = reader()
