@@ -34,7 +34,9 @@ def told_by_task(error: BaseException) -> BaseException:
     if not found:
         return error
     kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
-    plain = isinstance(kind, type) and issubclass(kind, SourceError | PlanError | SchemaError | CheckpointError)
+    plain = isinstance(kind, type) and issubclass(
+        kind, SourceError | PlanError | SchemaError | CheckpointError
+    )
     return cast(Any, kind)(text) if plain else OrdstreamError(text)
 
 
