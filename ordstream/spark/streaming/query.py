@@ -36,6 +36,7 @@ STOP_LOGGERS = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper",
     "org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink",
+    "org.apache.spark.broadcast.TorrentBroadcast",
     "org.apache.spark.scheduler.DAGScheduler",
     "org.apache.spark.util.Utils",
     "py4j",

@@ -220,8 +220,10 @@ class RedisReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # entries go at the front: what was not read is all there
         lost = said["added"] - said["length"] - start["gone"] - read
         if lost > 0:
+            # none ever stood behind: somebody took them out of the middle
+            where = "in front of" if said["last"] == last else "behind"
             raise SourceError(
-                f"stream {self._key!r}: {lost} entries behind {last}, the last one that was read, were "
+                f"stream {self._key!r}: {lost} entries {where} {last}, the last one that was read, were "
                 "trimmed or deleted before they were read; the oldest that is left is "
                 f"{said['first'] or 'none'}. Trim less (MAXLEN, MINID), or begin a new query"
             )

@@ -176,6 +176,23 @@ def test_entries_that_were_not_read_are_missed(server, reader, key):
         one.latestOffset(at, ALL)
 
 
+def test_an_entry_that_goes_out_of_the_middle_is_missed_when_the_read_ones_are_gone(server, reader, key):
+    """The error looked for it behind the last entry, where there never was one."""
+    ids = add(server, key, range(10))
+    one = reader()
+    at = one.latestOffset(one.initialOffset(), ReadMaxRows(3))
+    server.xdel(key, ids[5])
+    end = one.latestOffset(at, ALL)
+    assert end == one.latestOffset(end, ALL) == {"o": 9, "id": ids[9], "gone": 0}
+    trim(server, key, minid=ids[9])
+    assert one.latestOffset(end, ALL) == end
+    trim(server, key, maxlen=0)
+    with pytest.raises(
+        SourceError, match=rf"1 entries in front of {ids[9]}, the last one that was read, were"
+    ):
+        one.latestOffset(end, ALL)
+
+
 def test_a_query_that_begins_on_a_trimmed_stream(server, reader, key):
     """What went before the query is not its loss; what goes then is."""
     ids = add(server, key, range(10))
