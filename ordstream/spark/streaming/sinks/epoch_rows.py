@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 
 from ordstream.errors import CheckpointError
 from ordstream.ground.nested_cast import align
+from ordstream.spark.streaming.long_rows import of_groups
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile
 
 ROWS = 1 << 14  # rows of a batch, at most
-BYTES = 32 << 20  # of a batch, about: rows may be long
 
 
 def batches(epoch: Epoch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -38,15 +38,10 @@ def batches(epoch: Epoch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def _of_file(file: OutputFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
-            for batch in parquet.iter_batches(_at_once(parquet.metadata), columns=schema.names):
+            most = of_groups(ROWS, parquet.metadata, range(parquet.num_row_groups))
+            for batch in parquet.iter_batches(most, columns=schema.names):
                 yield align(batch.select(schema.names), schema)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise CheckpointError(
             f"{file.path}: this file of committed output can't be read: {error}; bring it back from a copy"
         ) from error
-
-
-def _at_once(file: pq.FileMetaData) -> int:
-    """Rows of a batch of this file, as long as its rows are."""
-    size = sum(file.row_group(group).total_byte_size for group in range(file.num_row_groups))
-    return max(1, min(ROWS, BYTES * file.num_rows // max(size, 1)))

@@ -15,6 +15,7 @@ from sink_epochs import SCHEMA, TAGS, commit, rows, stream, whole
 
 from ordstream.errors import CheckpointError, PlanError, SinkError
 from ordstream.ground.ordertags import OrderTag
+from ordstream.spark.streaming import long_rows
 from ordstream.spark.streaming.sinks import (
     Epoch,
     OutputFile,
@@ -85,7 +86,7 @@ def test_rows_epochs_and_what_comes_again(opened, epochs, ask, table):
 def test_long_rows_come_in_small_batches(epochs, monkeypatch):
     """16,384 rows at a time, whatever their length, were gigabytes in the driver."""
     size = epochs[0].files[0].path.stat().st_size
-    monkeypatch.setattr(epoch_rows, "BYTES", size // 3, raising=False)
+    monkeypatch.setattr(long_rows, "BYTES", size // 3)
     found = list(epoch_rows.batches(epochs[0], SCHEMA))
     assert max(batch.num_rows for batch in found) < 20
     assert pa.Table.from_batches(found).drop("price") == rows(0, 30).drop("price")  # NaN
