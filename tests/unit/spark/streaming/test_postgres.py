@@ -4,6 +4,7 @@ import datetime as dt
 import itertools
 import threading
 import time
+import traceback
 from decimal import Decimal
 
 import psycopg
@@ -283,6 +284,23 @@ def test_what_can_not_be(opened, info, postgres_dsn, epochs):
     sink = opened()
     with pytest.raises(CheckpointError, match="epoch 2 comes, and the newest one in the table is none"):
         sink.deliver(epochs[2])
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgres:secret@host/db",
+        "postgresql://u:%secret@localhost/db",
+        "postgresql://u:secret@[::1/db",
+        "host=localhost password=a secret",
+        "host=localhost password=\ud800secret",
+    ],
+)
+def test_a_dsn_that_can_not_be_read_is_not_shown(dsn):
+    """libpq quotes what it does not understand, so the password was in the error."""
+    with pytest.raises(PlanError, match=r"^dsn: libpq can't read it") as caught:
+        Postgres(dsn, "t")
+    assert "secret" not in "".join(traceback.format_exception(caught.value)).replace(repr(dsn), "")
 
 
 def test_going_back(opened, epochs, ask, table):

@@ -305,6 +305,9 @@ def test_refusals(reader, key):
             reader(**options)
     with pytest.raises(PlanError, match="must be redis://"):
         reader(url="http://secret").initialOffset()
+    with pytest.raises(PlanError, match="must be redis://") as bad:
+        reader(url="redis://user:pass:secret/0").initialOffset()
+    assert bad.value.__cause__ is None  # "Port could not be cast to integer value as 'secret'"
     with pytest.raises(SourceError, match="does not answer") as caught:
         reader(url="unix:///nowhere?password=secret").initialOffset()
     assert "secret" not in str(caught.value)
