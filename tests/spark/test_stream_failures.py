@@ -230,6 +230,22 @@ def test_a_slack_that_is_no_time_is_told_by_its_name(start, slack):
     assert query.awaitTermination(SECONDS)
 
 
+def test_finish_looks_at_what_it_is_given(start, tmp_path):
+    """Without a pipeline it went by the stream's arguments, and by no other one."""
+    assert start(workers=1).awaitTermination(SECONDS)
+    for options, why in (
+        ({"nodes": 0}, "nodes must be a whole number from 1 to 1024, got 0"),
+        ({"chunk": 5}, "unknown option 'chunk'"),
+        ({"slack": 5}, "od.spark.finish takes no slack=, which is for od.spark.stream"),
+        ({"pipeline": "counts"}, "takes a pipeline second, behind the checkpoint; got str"),
+        ({"pipeline": od.Pipeline(TABLE.schema).key_by("user")}, "this one ends with key_by"),
+    ):
+        with pytest.raises(od.PlanError, match=why):
+            od.spark.finish(tmp_path / "cp", **options)
+    od.spark.finish(tmp_path / "cp", nodes=3)
+    assert EpochLog(tmp_path / "cp").last().nodes == 3
+
+
 @pytest.mark.parametrize("trigger", [{"x": 1}, {}, {"once": True, "availableNow": True}, {1: 2}])
 def test_a_trigger_that_spark_has_not_is_told(start, trigger):
     schema = pa.schema([("ts", pa.int64()), ("user", pa.int64())])
