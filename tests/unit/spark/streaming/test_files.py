@@ -305,6 +305,7 @@ def test_types_that_spark_has_not(folder):
 def test_options(folder):
     for options, why in (
         ({"maxRows": "x"}, "must be a number from 1, not 'x'"),
+        ({"readFilesMayGo": "yes"}, "must be 'true' or 'false', not 'yes'"),
         ({"path": ""}, "'path', .... is missing"),
     ):
         with pytest.raises(PlanError, match=why):
