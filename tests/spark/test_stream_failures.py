@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from ordstream.spark.streaming import stream as stream_module
 from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.epoch_runner import EpochRunner
 from ordstream.spark.streaming.failures import for_java
 
 pytestmark = pytest.mark.spark
@@ -228,6 +229,23 @@ def test_a_slack_that_is_no_time_is_told_by_its_name(start, slack):
         start(pipeline, changed=with_times, slack=slack)
     query = start(pipeline, changed=with_times, slack=datetime.timedelta(0))
     assert query.awaitTermination(SECONDS)
+
+
+def test_who_was_overtaken_says_so_and_not_that_a_file_is_damaged(start, tmp_path, monkeypatch):
+    """The other driver removes states that nobody needs any more, and this one was told to rewind."""
+    real = EpochRunner.epoch
+
+    def overtaken(self, rows, number, *more):
+        manifest = real(self, rows, number, *more)
+        if number == 1:
+            EpochLog(tmp_path / "cp").publish(manifest)
+            raise od.CheckpointError("state: damaged: No such file. Go back with od.spark.rewind")
+        return manifest
+
+    monkeypatch.setattr(EpochRunner, "epoch", overtaken)
+    query = start()
+    with pytest.raises(od.CheckpointError, match="another driver has committed epoch 1 of this stream"):
+        query.awaitTermination(SECONDS)
 
 
 def test_finish_looks_at_what_it_is_given(start, tmp_path):

@@ -191,11 +191,20 @@ class Batches:
         try:
             self._process(batch, number)
         except BaseException as error:
-            self.failure = told_by_task(error)
+            self.failure = self._overtaken(told_by_task(error))
             raised = for_java(error)
         else:
             return
         raise raised
+
+    def _overtaken(self, error: BaseException) -> BaseException:
+        """The same, or that another driver is ahead: it removes files that this one still needs."""
+        if isinstance(error, CheckpointError):
+            with contextlib.suppress(CheckpointError):
+                newest = max(self.log.numbers(), default=-1)
+                if newest > (-1 if self.last is None else self.last.number):
+                    return self.log.lost(newest)
+        return error
 
     def _process(self, batch: DataFrame, number: int) -> None:
         began = time.perf_counter()
