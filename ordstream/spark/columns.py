@@ -67,15 +67,15 @@ CUT_BY = 32  # columns, at most, by which rows are cut into ranges
 _SETTLED_LEAVES = frozenset(("Range", "LocalRelation", "LogicalRelation", "OneRowRelation"))
 
 
-def check_pipeline(given: Any, call: str) -> None:
-    """Raise PlanError for what is no pipeline, which `call` takes first."""
+def check_pipeline(given: Any, call: str, place: str = "first, then what it reads") -> None:
+    """Raise PlanError for what is no pipeline, which `call` takes in this place."""
     if isinstance(given, KeyedPipeline):
         raise PlanError(
             f"{call} takes a pipeline, and this one ends with key_by: say what is kept by key, such as "
             "key_by(...).count()"
         )
     if not isinstance(given, Pipeline):
-        raise PlanError(f"{call} takes a pipeline first, then what it reads; got {type(given).__name__}")
+        raise PlanError(f"{call} takes a pipeline {place}; got {type(given).__name__}")
 
 
 def check_frame(df: Any) -> None:

@@ -6,6 +6,7 @@ import json
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import redis
 
 import ordstream as od
@@ -132,3 +133,29 @@ def test_redis_into_postgres(spark, tmp_path, redis_url, postgres_dsn):
         with psycopg.connect(postgres_dsn) as connection:
             found = connection.execute("SELECT * FROM ends ORDER BY _serial, _index").fetchall()
         assert found == answer(600)
+
+
+def test_what_a_source_says_between_two_batches_is_what_ends_the_stream(spark, tmp_path, redis_url):
+    """It was a StreamingQueryException with Spark's trace and plan, and ours in the middle of it."""
+    od.spark.sources.register(spark)
+
+    def ended(stream, url):
+        options = {"url": url, "stream": stream, "columns": "user BIGINT, word STRING"}
+        df = spark.readStream.format("ordstream.redis_streams").options(**options).load()
+        return od.spark.stream(pipeline(), df, checkpoint=tmp_path / stream, trigger="available now")
+
+    with redis.Redis.from_url(redis_url) as server:
+        ids = [server.xadd("trimmed", {"user": n}).decode() for n in range(3)]
+        assert ended("trimmed", redis_url).awaitTermination(60)
+        ids += [server.xadd("trimmed", {"user": n}).decode() for n in range(9)]
+        server.xtrim("trimmed", minid=ids[5], approximate=False)
+        query = ended("trimmed", redis_url)
+        with pytest.raises(od.SourceError, match=rf"^stream 'trimmed': 2 entries behind {ids[2]}, ") as told:
+            query.awaitTermination(60)
+        assert str(told.value).endswith("Trim less (MAXLEN, MINID), or begin a new query")
+        assert type(query.exception()) is od.SourceError
+        query.stop()
+        assert type(query.exception()) is od.SourceError
+    query = ended("no url", "http://host")
+    with pytest.raises(od.PlanError, match=r"^ordstream.redis_streams: .* must be redis://"):
+        query.processAllAvailable()

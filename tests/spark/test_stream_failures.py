@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from ordstream.spark.streaming import stream as stream_module
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import FOLDERS
+from ordstream.spark.streaming.epoch_runner import EpochRunner
 from ordstream.spark.streaming.failures import for_java
 
 pytestmark = pytest.mark.spark
@@ -230,6 +231,39 @@ def test_a_slack_that_is_no_time_is_told_by_its_name(start, slack):
         start(pipeline, changed=with_times, slack=slack)
     query = start(pipeline, changed=with_times, slack=datetime.timedelta(0))
     assert query.awaitTermination(SECONDS)
+
+
+def test_who_was_overtaken_says_so_and_not_that_a_file_is_damaged(start, tmp_path, monkeypatch):
+    """The other driver removes states that nobody needs any more, and this one was told to rewind."""
+    real = EpochRunner.epoch
+
+    def overtaken(self, rows, number, *more):
+        manifest = real(self, rows, number, *more)
+        if number == 1:
+            EpochLog(tmp_path / "cp").publish(manifest)
+            raise od.CheckpointError("state: damaged: No such file. Go back with od.spark.rewind")
+        return manifest
+
+    monkeypatch.setattr(EpochRunner, "epoch", overtaken)
+    query = start()
+    with pytest.raises(od.CheckpointError, match="another driver has committed epoch 1 of this stream"):
+        query.awaitTermination(SECONDS)
+
+
+def test_finish_looks_at_what_it_is_given(start, tmp_path):
+    """Without a pipeline it went by the stream's arguments, and by no other one."""
+    assert start(workers=1).awaitTermination(SECONDS)
+    for options, why in (
+        ({"nodes": 0}, "nodes must be a whole number from 1 to 1024, got 0"),
+        ({"chunk": 5}, "unknown option 'chunk'"),
+        ({"slack": 5}, "od.spark.finish takes no slack=, which is for od.spark.stream"),
+        ({"pipeline": "counts"}, "takes a pipeline second, behind the checkpoint; got str"),
+        ({"pipeline": od.Pipeline(TABLE.schema).key_by("user")}, "this one ends with key_by"),
+    ):
+        with pytest.raises(od.PlanError, match=why):
+            od.spark.finish(tmp_path / "cp", **options)
+    od.spark.finish(tmp_path / "cp", nodes=3)
+    assert EpochLog(tmp_path / "cp").last().nodes == 3
 
 
 @pytest.mark.parametrize("trigger", [{"x": 1}, {}, {"once": True, "availableNow": True}, {1: 2}])

@@ -270,7 +270,7 @@ class EpochLog:
                 self._files.link(beside, target)
             except FileExistsError as error:
                 if not _one_file(beside, target):
-                    raise self._lost(number) from error
+                    raise self.lost(number) from error
             linked = True
             self._files.sync_folder(self._commits)
         except OSError as error:
@@ -283,7 +283,8 @@ class EpochLog:
             with contextlib.suppress(OSError):
                 self._files.remove(beside)
 
-    def _lost(self, number: int) -> CheckpointError:
+    def lost(self, number: int) -> CheckpointError:
+        """The error of a driver that another one has overtaken."""
         return CheckpointError(
             f"{self.folder}: another driver has committed epoch {number} of this stream, so this one stops, "
             "and has published nothing of it. Two queries ran on one checkpoint: give one of them a "

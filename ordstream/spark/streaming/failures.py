@@ -7,7 +7,7 @@ import traceback
 from typing import Any, cast
 
 from ordstream import errors
-from ordstream.errors import CheckpointError, OrdstreamError, SchemaError, SourceError
+from ordstream.errors import CheckpointError, OrdstreamError, PlanError, SchemaError, SourceError
 
 #: What a Python trace ends with where the error is ours, in what Spark makes of a failed task: its first
 #: line, and those below it that say where (the user's file and line, the row).
@@ -29,12 +29,14 @@ class StreamStopped(Exception):
 
 
 def told_by_task(error: BaseException) -> BaseException:
-    """Our error that a task has raised, out of Spark's text with its traces; else the same."""
+    """Our error that a task or a source has raised, out of Spark's text with its traces; else the same."""
     found = None if isinstance(error, OrdstreamError) else _TOLD.findall(str(error))
     if not found:
         return error
     kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
-    plain = isinstance(kind, type) and issubclass(kind, SourceError | SchemaError | CheckpointError)
+    plain = isinstance(kind, type) and issubclass(
+        kind, SourceError | PlanError | SchemaError | CheckpointError
+    )
     return cast(Any, kind)(text) if plain else OrdstreamError(text)
 
 

@@ -36,6 +36,7 @@ STOP_LOGGERS = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper",
     "org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink",
+    "org.apache.spark.broadcast.TorrentBroadcast",
     "org.apache.spark.scheduler.DAGScheduler",
     "org.apache.spark.util.Utils",
     "py4j",
@@ -190,11 +191,20 @@ class Batches:
         try:
             self._process(batch, number)
         except BaseException as error:
-            self.failure = told_by_task(error)
+            self.failure = self._overtaken(told_by_task(error))
             raised = for_java(error)
         else:
             return
         raise raised
+
+    def _overtaken(self, error: BaseException) -> BaseException:
+        """The same, or that another driver is ahead: it removes files that this one still needs."""
+        if isinstance(error, CheckpointError):
+            with contextlib.suppress(CheckpointError):
+                newest = max(self.log.numbers(), default=-1)
+                if newest > (-1 if self.last is None else self.last.number):
+                    return self.log.lost(newest)
+        return error
 
     def _process(self, batch: DataFrame, number: int) -> None:
         began = time.perf_counter()
@@ -339,17 +349,20 @@ class StreamQuery:
 
     def _raise(self, error: StreamingQueryException) -> None:
         """What ended the stream, but for a stop."""
-        if self._batches.stopping and self._batches.failure is None:
-            return
-        if isinstance(self._batches.failure, OrdstreamError):
-            raise self._batches.failure from None
-        raise error
+        if (found := self._ended_by(error)) is not None:
+            raise found from None
 
     def exception(self) -> BaseException | None:
         """What ended the stream; None: nothing did."""
-        if isinstance(self._batches.failure, OrdstreamError):
-            return self._batches.failure
-        return None if self._batches.stopping else self.query.exception()
+        return self._ended_by(self.query.exception())
+
+    def _ended_by(self, error: BaseException | None) -> BaseException | None:
+        """Ours, where it is ours; else what Spark says. A source may fail where no micro-batch runs."""
+        found = self._batches.failure
+        if error is not None and not isinstance(found, OrdstreamError):
+            found = told_by_task(error)
+        stopped = self._batches.stopping and self._batches.failure is None
+        return found if isinstance(found, OrdstreamError) or not stopped else None
 
     def stop(self) -> None:
         """Let the micro-batch that runs be committed and delivered, then end the stream. Idempotent. Called

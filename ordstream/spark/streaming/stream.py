@@ -252,7 +252,7 @@ def finish(
     checkpoint : path
     pipeline : Pipeline, optional
         The stream's. Default: that of the last `stream` of this process with this checkpoint, with its
-        arguments; no other argument is needed then.
+        arguments, where no others are given here.
     sink, nodes, workers, **options
         As for `stream`.
     spark : SparkSession, optional
@@ -277,8 +277,14 @@ def finish(
                 "checkpoint holds no code; give it as the second argument"
             )
         pipeline, remembered = known
-        given = remembered
+        if nodes is None:
+            given |= {name: remembered[name] for name in ("nodes", "grouping")}
+        given["workers"] = remembered["workers"] if workers is None else workers
+        given["options"] = {**remembered["options"], **options}
         sink = sink or remembered["sink"]
+    check_pipeline(pipeline, "od.spark.finish", "second, behind the checkpoint")
+    if others := [name for name in options if name in OF_STREAM]:
+        raise PlanError(f"od.spark.finish takes no {others[0]}=, which is for od.spark.stream: leave it out")
     session = running_session(spark, "finish")
     pipeline = _checked(pipeline, given["options"], given["nodes"])
     log = EpochLog(path)

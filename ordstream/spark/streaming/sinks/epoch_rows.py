@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from ordstream.errors import CheckpointError
 from ordstream.ground.nested_cast import align
+from ordstream.spark.streaming.long_rows import of_groups
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile
 
 ROWS = 1 << 14  # rows of a batch, at most
@@ -37,7 +38,8 @@ def batches(epoch: Epoch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def _of_file(file: OutputFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(file.path, page_checksum_verification=True) as parquet:
-            for batch in parquet.iter_batches(ROWS, columns=schema.names):
+            most = of_groups(ROWS, parquet.metadata, range(parquet.num_row_groups))
+            for batch in parquet.iter_batches(most, columns=schema.names):
                 yield align(batch.select(schema.names), schema)
     except (OSError, KeyError, pa.ArrowException) as error:
         raise CheckpointError(

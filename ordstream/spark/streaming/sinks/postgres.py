@@ -59,13 +59,14 @@ class Postgres:
     Raises
     ------
     PlanError
-        A name that PostgreSQL can't have; psycopg is missing.
+        A name that PostgreSQL can't have; libpq can't read the dsn; psycopg is missing.
     """
 
     def __init__(self, dsn: str, table: str | tuple[str, str]) -> None:
         _psycopg()
         if not isinstance(dsn, str):
             raise PlanError(f"dsn must be a str, not {type(dsn).__name__}")
+        _check_dsn(dsn)
         parts = tuple(table) if isinstance(table, tuple) else tuple(table.split("."))
         if len(parts) not in (1, 2):
             raise PlanError(f"table must be 'name', 'schema.name' or (schema, name), not {table!r}")
@@ -370,6 +371,22 @@ def _digest(texts: Iterable[memoryview]) -> str:
     for text in texts:
         found.update(text)
     return found.hexdigest()
+
+
+def _check_dsn(dsn: str) -> None:
+    """Raise PlanError for a text that libpq can't read. What it says then holds parts of the text."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        conninfo_to_dict(dsn)
+    except (psycopg.Error, UnicodeError):
+        raise PlanError(
+            "dsn: libpq can't read it, and what it says is not shown: it may hold the password. Write "
+            "postgresql://user:password@host/database with %25 for % in a password (%40 for @, %2F for /), "
+            "or host=... password='...' with quotes around spaces; or leave the password to PGPASSWORD or "
+            "~/.pgpass"
+        ) from None
 
 
 def _psycopg() -> None:

@@ -23,6 +23,7 @@ from ordstream.spark.streaming.sources.offsets import (
     required,
     room,
     with_offset,
+    yes_or_no,
 )
 from ordstream.spark.streaming.sources.one_file import SUFFIXES, Known, Part, gone, look, read, schema_of
 
@@ -82,7 +83,7 @@ class FilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Any, schema: StructType) -> None:
         self._folder = Path(required(options, "path", FORMAT))
         self._limit = max_rows(options, FORMAT)
-        self._may_go = options.get(REMOVED, "false").lower() == "true"
+        self._may_go = yes_or_no(options, REMOVED, FORMAT)
         self._schema: pa.Schema = arrow_schema(schema)
         self._seen: set[str] | None = None  # names up to the last offset that was given
         self._known: dict[str, Known] = {}  # files that were looked at and have rows left

@@ -51,6 +51,14 @@ def max_rows(options: Mapping[str, str], source: str) -> int | None:
     return int(text)
 
 
+def yes_or_no(options: Mapping[str, str], name: str, source: str) -> bool:
+    """An option that is "true" or "false"; false where it is not given."""
+    text = options.get(name, "false")
+    if text.lower() not in ("true", "false"):
+        raise PlanError(f"{source}: .option({name!r}, ...) must be 'true' or 'false', not {text!r}")
+    return text.lower() == "true"
+
+
 def default_limit(rows: int | None) -> ReadLimit:
     """The limit that Spark hands to `latestOffset` in the ordinary case."""
     return ReadAllAvailable() if rows is None else ReadMaxRows(rows)

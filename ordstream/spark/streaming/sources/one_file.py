@@ -17,11 +17,12 @@ from ordstream.errors import SourceError
 from ordstream.ground.nested_cast import cast_column, typed
 from ordstream.ground.packed_types import as_plain, is_any_list
 from ordstream.spark.kinds import fits
+from ordstream.spark.streaming.long_rows import of_groups, rows_at_once
 from ordstream.spark.streaming.sources.offsets import OFFSET, numbered
 
 SUFFIXES = (".parquet", ".arrow", ".feather")
 TAIL = 1 << 16  # bytes at a file's end that its checksum covers: both formats keep their index there
-ROWS = 1 << 16
+ROWS = 1 << 16  # of a batch, at most: Java has each in its memory as a whole
 
 
 class Known(NamedTuple):
@@ -136,15 +137,17 @@ def _batches(path: Path, part: Part, columns: list[str]) -> Iterator[pa.RecordBa
             for group in range(parquet.num_row_groups):
                 count = parquet.metadata.row_group(group).num_rows
                 if row < part.last and row + count > part.first:
-                    yield from _cut(parquet.iter_batches(ROWS, [group], there), row, part)
+                    most = of_groups(ROWS, parquet.metadata, range(group, group + 1))
+                    yield from _cut(parquet.iter_batches(most, [group], there), row, part)
                 row += count
         return
     with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as arrow:
         there = [name for name in columns if name in arrow.schema.names]
         stored = (arrow.get_batch(at).select(there) for at in range(arrow.num_record_batches))
         for batch in _cut(stored, 0, part):
-            for first in range(0, batch.num_rows, ROWS):
-                yield batch.slice(first, ROWS)
+            most = rows_at_once(ROWS, batch.num_rows, batch.nbytes)
+            for first in range(0, batch.num_rows, most):
+                yield batch.slice(first, most)
 
 
 def _cut(batches: Iterator[pa.RecordBatch], row: int, part: Part) -> Iterator[pa.RecordBatch]:

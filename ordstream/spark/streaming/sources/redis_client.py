@@ -48,9 +48,9 @@ def asking(url: str, stream: str) -> Asking:
         ) from error
     try:
         client = redis.Redis.from_url(url, decode_responses=False)
-    except ValueError as error:
+    except ValueError:
         raise PlanError(
             "ordstream.redis_streams: .option('url', ...) must be redis://host:port/0, rediss://... or "
             "unix://path"
-        ) from error
+        ) from None  # it may quote the url
     return Asking(client, redis.RedisError, stream)

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from ordstream.errors import PlanError, SourceError
-from ordstream.spark.streaming.sources.entry_fields import check_types, to_batch
+from ordstream.spark.streaming.sources.entry_fields import Entry, check_types, to_batch
 from ordstream.spark.streaming.sources.offsets import (
     OFFSET,
     TASK_ROWS,
@@ -24,12 +24,21 @@ from ordstream.spark.streaming.sources.offsets import (
 )
 
 FORMAT = "ordstream.redis_streams"
-PAGE = 5_000  # entries of a request
+PAGE = 5_000  # entries of a request, at most
+FIRST_PAGE = 100  # of a task's first one: nobody knows yet how long they are
+PAGE_BYTES = 8 << 20  # of an answer, about
 FIRST = "0-0"
-#: Counts the entries behind an id, up to another one, on the server: only their number travels.
-COUNT = """
-local found = redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], ARGV[2], 'COUNT', ARGV[3])
-return {#found, #found > 0 and found[#found][1] or ARGV[1]}
+#: Counts the entries behind an id, up to another one, on the server: only their number travels. In steps, as
+#: the server has all of a step's entries in its memory once more.
+COUNT = f"""
+local count, last, most = 0, ARGV[1], tonumber(ARGV[3])
+while count < most do
+    local step = math.min(most - count, {FIRST_PAGE})
+    local found = redis.call('XRANGE', KEYS[1], '(' .. last, ARGV[2], 'COUNT', step)
+    if #found == 0 then break end
+    count, last = count + #found, found[#found][1]
+end
+return {{count, last}}
 """
 
 
@@ -134,12 +143,13 @@ class RedisReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Entries)
-        after, found = partition.after, 0
+        after, found, page = partition.after, 0, min(FIRST_PAGE, PAGE)
         with self._asking() as client:
-            while entries := client.xrange(self._key, f"({after}", partition.last, PAGE):
+            while entries := client.xrange(self._key, f"({after}", partition.last, page):
                 yield to_batch(entries, self._schema, self._fields, partition.offset + found)
                 found += len(entries)
                 after = entries[-1][0].decode()
+                page = _next_page(entries, page)
         # A batch with a row too few is never committed: this task fails.
         if found != partition.count:
             raise self._lost(partition.after, partition.last, partition.count, found)
@@ -210,8 +220,10 @@ class RedisReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # entries go at the front: what was not read is all there
         lost = said["added"] - said["length"] - start["gone"] - read
         if lost > 0:
+            # none ever stood behind: somebody took them out of the middle
+            where = "in front of" if said["last"] == last else "behind"
             raise SourceError(
-                f"stream {self._key!r}: {lost} entries behind {last}, the last one that was read, were "
+                f"stream {self._key!r}: {lost} entries {where} {last}, the last one that was read, were "
                 "trimmed or deleted before they were read; the oldest that is left is "
                 f"{said['first'] or 'none'}. Trim less (MAXLEN, MINID), or begin a new query"
             )
@@ -224,6 +236,12 @@ class RedisReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"read; the oldest that is left is {first or 'none'}. {OFFSET} can't go on from "
             "here: begin a new query, and trim less (MAXLEN, MINID)"
         )
+
+
+def _next_page(entries: Sequence[Entry], page: int) -> int:
+    """How many entries the next request asks for, where they are as long as these."""
+    size = sum(len(value) for _, said in entries for value in said.values())
+    return max(1, min(PAGE, page * 4, PAGE_BYTES * len(entries) // max(size, 1)))
 
 
 def _number(entry: str) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from ordstream.errors import PlanError, SourceError
+from ordstream.spark.streaming import long_rows
 from ordstream.spark.streaming.sources import files
 from ordstream.spark.streaming.sources.files import Files
 
@@ -86,6 +87,23 @@ def test_many_rows_are_read_by_several_tasks(folder, monkeypatch):
     parts = one.partitions(one.initialOffset(), end)
     assert [sum(p.last - p.first for p in task.parts) for task in parts] == [4, 4, 4, 4, 1]
     assert rows(one, one.initialOffset(), end) == expected(0, 17)
+
+
+def test_long_rows_come_in_small_batches(tmp_path, monkeypatch):
+    """65,536 rows at a time, whatever their length, were more than Java has room for."""
+    monkeypatch.setattr(long_rows, "BYTES", 10_000)
+    schema = pa.schema([("n", pa.int64()), ("word", pa.string())])
+    long = pa.table([range(30), [f"{n}" + "x" * 3_000 for n in range(30)]], schema=schema)
+    pq.write_table(long, tmp_path / "a.parquet", use_dictionary=False)
+    with pa.ipc.new_file(str(tmp_path / "b.arrow"), schema) as writer:
+        writer.write_table(long)
+    one = reader(tmp_path)
+    start = one.initialOffset()
+    end = one.latestOffset(start, ALL)
+    (part,) = one.partitions(start, end)
+    assert [batch.num_rows for batch in one.read(part)] == [3] * 20
+    found = [(n, word) for n, word, _ in rows(one, start, end)]
+    assert found == [tuple(row.values()) for row in long.to_pylist()] * 2
 
 
 def test_available_now_ends(folder):
@@ -287,6 +305,7 @@ def test_types_that_spark_has_not(folder):
 def test_options(folder):
     for options, why in (
         ({"maxRows": "x"}, "must be a number from 1, not 'x'"),
+        ({"readFilesMayGo": "yes"}, "must be 'true' or 'false', not 'yes'"),
         ({"path": ""}, "'path', .... is missing"),
     ):
         with pytest.raises(PlanError, match=why):

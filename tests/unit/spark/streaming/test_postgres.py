@@ -4,6 +4,7 @@ import datetime as dt
 import itertools
 import threading
 import time
+import traceback
 from decimal import Decimal
 
 import psycopg
@@ -15,7 +16,15 @@ from sink_epochs import SCHEMA, TAGS, commit, rows, stream, whole
 
 from ordstream.errors import CheckpointError, PlanError, SinkError
 from ordstream.ground.ordertags import OrderTag
-from ordstream.spark.streaming.sinks import Epoch, OutputFile, Postgres, StreamInfo, postgres
+from ordstream.spark.streaming import long_rows
+from ordstream.spark.streaming.sinks import (
+    Epoch,
+    OutputFile,
+    Postgres,
+    StreamInfo,
+    epoch_rows,
+    postgres,
+)
 from ordstream.spark.streaming.sinks.postgres_text import column_types
 
 SIZES = ([30], [], [5, 0, 20_000])
@@ -73,6 +82,15 @@ def test_rows_epochs_and_what_comes_again(opened, epochs, ask, table):
     assert found == [tuple(row.values()) for row in expected]
     noted = ask("SELECT epoch, rows FROM ordstream_epochs WHERE target = %s ORDER BY epoch", (table,))
     assert noted == [(0, 30), (1, 0), (2, 20_005)]
+
+
+def test_long_rows_come_in_small_batches(epochs, monkeypatch):
+    """16,384 rows at a time, whatever their length, were gigabytes in the driver."""
+    size = epochs[0].files[0].path.stat().st_size
+    monkeypatch.setattr(long_rows, "BYTES", size // 3)
+    found = list(epoch_rows.batches(epochs[0], SCHEMA))
+    assert max(batch.num_rows for batch in found) < 20
+    assert pa.Table.from_batches(found).drop("price") == rows(0, 30).drop("price")  # NaN
 
 
 def test_every_type_there_and_back(opened, tmp_path, ask, table):
@@ -266,6 +284,23 @@ def test_what_can_not_be(opened, info, postgres_dsn, epochs):
     sink = opened()
     with pytest.raises(CheckpointError, match="epoch 2 comes, and the newest one in the table is none"):
         sink.deliver(epochs[2])
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgres:secret@host/db",
+        "postgresql://u:%secret@localhost/db",
+        "postgresql://u:secret@[::1/db",
+        "host=localhost password=a secret",
+        "host=localhost password=\ud800secret",
+    ],
+)
+def test_a_dsn_that_can_not_be_read_is_not_shown(dsn):
+    """libpq quotes what it does not understand, so the password was in the error."""
+    with pytest.raises(PlanError, match=r"^dsn: libpq can't read it") as caught:
+        Postgres(dsn, "t")
+    assert "secret" not in "".join(traceback.format_exception(caught.value)).replace(repr(dsn), "")
 
 
 def test_going_back(opened, epochs, ask, table):

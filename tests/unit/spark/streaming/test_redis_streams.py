@@ -125,6 +125,25 @@ def test_many_entries_are_read_by_several_tasks(server, reader, key, monkeypatch
     assert rows(one, one.initialOffset(), end) == [(n, f"w{n}", ids[n], n) for n in range(50)]
 
 
+def test_long_entries_are_asked_for_in_small_pages(server, reader, key, monkeypatch):
+    """5,000 at a time, whatever their length, were gigabytes in a task, and more than a column can hold."""
+    for name, value in {"FIRST_PAGE": 4, "PAGE_BYTES": 10_000, "PAGE": 20}.items():
+        monkeypatch.setattr(redis_streams, name, value, raising=False)
+    lengths = [*[10] * 60, *[3_000] * 40, 20_000, *[10] * 60]
+    ids = [server.xadd(key, {"word": "é" + "x" * length, "more": "y"}).decode() for length in lengths]
+    one = reader()
+    end = one.latestOffset(one.initialOffset(), ALL)
+    (part,) = one.partitions(one.initialOffset(), end)
+    pages = [batch.num_rows for batch in one.read(part)]
+    assert pages[:5] == [4, 16, 20, 20, 20]
+    assert pages[5:12] == [3] * 7  # what was behind the page that met them
+    assert max(pages) == 20
+    assert rows(one, one.initialOffset(), end) == [
+        (None, "é" + "x" * length, entry, n)
+        for n, (length, entry) in enumerate(zip(lengths, ids, strict=True))
+    ]
+
+
 def test_entries_that_were_read_may_be_trimmed(server, reader, key):
     ids = add(server, key, range(10))
     one = reader()
@@ -155,6 +174,23 @@ def test_entries_that_were_not_read_are_missed(server, reader, key):
     trim(server, key, maxlen=0)
     with pytest.raises(SourceError, match=r"7 entries behind .* the oldest that is left is none"):
         one.latestOffset(at, ALL)
+
+
+def test_an_entry_that_goes_out_of_the_middle_is_missed_when_the_read_ones_are_gone(server, reader, key):
+    """The error looked for it behind the last entry, where there never was one."""
+    ids = add(server, key, range(10))
+    one = reader()
+    at = one.latestOffset(one.initialOffset(), ReadMaxRows(3))
+    server.xdel(key, ids[5])
+    end = one.latestOffset(at, ALL)
+    assert end == one.latestOffset(end, ALL) == {"o": 9, "id": ids[9], "gone": 0}
+    trim(server, key, minid=ids[9])
+    assert one.latestOffset(end, ALL) == end
+    trim(server, key, maxlen=0)
+    with pytest.raises(
+        SourceError, match=rf"1 entries in front of {ids[9]}, the last one that was read, were"
+    ):
+        one.latestOffset(end, ALL)
 
 
 def test_a_query_that_begins_on_a_trimmed_stream(server, reader, key):
@@ -269,6 +305,9 @@ def test_refusals(reader, key):
             reader(**options)
     with pytest.raises(PlanError, match="must be redis://"):
         reader(url="http://secret").initialOffset()
+    with pytest.raises(PlanError, match="must be redis://") as bad:
+        reader(url="redis://user:pass:secret/0").initialOffset()
+    assert bad.value.__cause__ is None  # "Port could not be cast to integer value as 'secret'"
     with pytest.raises(SourceError, match="does not answer") as caught:
         reader(url="unix:///nowhere?password=secret").initialOffset()
     assert "secret" not in str(caught.value)
