@@ -22,12 +22,13 @@ import pyarrow.parquet as pq
 
 from ordstream.errors import OrdstreamError, SourceError, shown
 from ordstream.ground.choices import gone_through
+from ordstream.ground.long_rows import of_groups
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 Read = tuple[tuple[int, int] | None, pa.RecordBatch]
 
-#: Rows that are read at a time from a part: row groups of any size are streamed.
+#: Rows that are read at a time from a part, at most: row groups of any size are streamed.
 READ_ROWS = 65_536
 
 #: Names of files to come that a place has; of more it has the number. It is written with each snapshot.
@@ -203,7 +204,8 @@ class ParquetSource(FileSource):
                 rows = file.metadata.row_group(group).num_rows
                 start = row if group == part else 0
                 behind = 0
-                for batch in file.iter_batches(READ_ROWS, row_groups=[group], columns=self._columns):
+                most = of_groups(READ_ROWS, file.metadata, range(group, group + 1), self._columns)
+                for batch in file.iter_batches(most, row_groups=[group], columns=self._columns):
                     first, behind = behind, behind + batch.num_rows
                     if behind > start:
                         place = (group, behind) if behind < rows else (group + 1, 0)

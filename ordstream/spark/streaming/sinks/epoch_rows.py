@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ordstream.errors import CheckpointError
+from ordstream.ground.long_rows import of_groups
 from ordstream.ground.nested_cast import align
-from ordstream.spark.streaming.long_rows import of_groups
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile
 
 ROWS = 1 << 14  # rows of a batch, at most

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from ordstream.errors import SourceError
+from ordstream.ground.long_rows import of_groups, rows_at_once
 from ordstream.ground.nested_cast import cast_column, typed
 from ordstream.ground.packed_types import as_plain, is_any_list
 from ordstream.spark.kinds import fits
-from ordstream.spark.streaming.long_rows import of_groups, rows_at_once
 from ordstream.spark.streaming.sources.offsets import OFFSET, numbered
 
 SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -137,7 +137,7 @@ def _batches(path: Path, part: Part, columns: list[str]) -> Iterator[pa.RecordBa
             for group in range(parquet.num_row_groups):
                 count = parquet.metadata.row_group(group).num_rows
                 if row < part.last and row + count > part.first:
-                    most = of_groups(ROWS, parquet.metadata, range(group, group + 1))
+                    most = of_groups(ROWS, parquet.metadata, range(group, group + 1), there)
                     yield from _cut(parquet.iter_batches(most, [group], there), row, part)
                 row += count
         return

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from ordstream.errors import PlanError, SourceError
-from ordstream.spark.streaming import long_rows
+from ordstream.ground import long_rows
 from ordstream.spark.streaming.sources import files
 from ordstream.spark.streaming.sources.files import Files
 

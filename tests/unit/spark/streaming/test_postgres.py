@@ -15,8 +15,8 @@ import pytest
 from sink_epochs import SCHEMA, TAGS, commit, rows, stream, whole
 
 from ordstream.errors import CheckpointError, PlanError, SinkError
+from ordstream.ground import long_rows
 from ordstream.ground.ordertags import OrderTag
-from ordstream.spark.streaming import long_rows
 from ordstream.spark.streaming.sinks import (
     Epoch,
     OutputFile,
