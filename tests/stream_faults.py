@@ -18,7 +18,8 @@ from typing import Any
 
 from ordstream.snapshots.files import Files
 
-FOLDER = Path(os.environ.get("ORDSTREAM_STREAM_FAULTS", "/nonexistent"))
+OF_A_JOB = "ORDSTREAM_STREAM_FAULTS" in os.environ
+FOLDER = Path(os.environ.get("ORDSTREAM_STREAM_FAULTS", os.devnull))
 KINDS = {"state": "state", "output": "output", "waiting": "waiting", "late": "late", "commits": "commit"}
 _FAULTS = [
     (number, json.loads(path.read_text()))
@@ -188,5 +189,5 @@ def install_moves() -> None:
     FragmentBalance.said = planning  # type: ignore[method-assign]
 
 
-if FOLDER.is_dir():  # this process is one of a job
+if OF_A_JOB:  # this process is one of a job
     install()
