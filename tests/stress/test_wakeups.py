@@ -110,12 +110,14 @@ def test_a_worker_looks_again_before_it_parks() -> None:
     doors: list[RunDoor] = []
     seen: set[int] = set()
     held: list[int] = []
+    over: list[int] = []
     n = 12
 
     def first(row: Any, state: Any, emit: Any) -> None:
         try:
             step(row, emit)
         except Never:
+            over.append(row.v)
             doors[0].hold()  # or the end of the run would wait for who is held
             raise
 
@@ -134,12 +136,17 @@ def test_a_worker_looks_again_before_it_parks() -> None:
                 "the other worker comes to the place, or was there before it was told to stay",
             )
             held.append(door.held)
+        else:  # from now on nobody is held, or the end of the run would wait for who is
+            over.append(row.v)
+            door.hold()
         emit(row.k, row.v)
 
     def second(row: Any) -> bool:
         seen.add(row.v)
-        if row.v < n - 2 and not doors[0].stopped:
+        if row.v < n - 2:
             doors[0].hold(BEFORE_PARKING)  # its own thread is held when it comes there next
+            if over:  # its thread had lost its processor behind `seen`, and `first` has let all go
+                doors[0].hold()
         return True
 
     pipeline = od.Pipeline(SCHEMA).process(first, schema=SCHEMA, state={"n": int}).filter(second)
