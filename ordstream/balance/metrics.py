@@ -32,9 +32,9 @@ def tuple_loads(routes: npt.ArrayLike, instances: int, weights: npt.ArrayLike | 
     float64 array (k)
     """
     found = np.asarray(routes)
-    if not len(found):  # of no type that says something
-        return np.zeros(instances)
-    if not (found.min() >= 0 and found.max() < instances):
+    if not len(found):
+        found = found.astype(np.int64)  # an empty list has no type that says something
+    elif not (found.min() >= 0 and found.max() < instances):
         raise PlanError(f"a route lies outside 0 to {instances - 1}")
     return np.bincount(found, weights=weights, minlength=instances).astype(np.float64)
 

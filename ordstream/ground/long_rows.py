@@ -18,11 +18,12 @@ def of_groups(
     most: int, file: pq.FileMetaData, groups: range, columns: Collection[str] | None = None
 ) -> int:
     """The same for some columns (None: all) of row groups of a Parquet file."""
+    wanted = None if columns is None else frozenset(columns)
     rows = sum(file.row_group(group).num_rows for group in groups)
-    return rows_at_once(most, rows, sum(_bytes(file.row_group(group), columns) for group in groups))
+    return rows_at_once(most, rows, sum(_bytes(file.row_group(group), wanted) for group in groups))
 
 
-def _bytes(group: pq.RowGroupMetaData, columns: Collection[str] | None) -> int:
+def _bytes(group: pq.RowGroupMetaData, columns: frozenset[str] | None) -> int:
     """Of a row group, as it is encoded."""
     if columns is None:
         return int(group.total_byte_size)

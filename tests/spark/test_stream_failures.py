@@ -6,7 +6,6 @@ import datetime
 import os
 import shutil
 import threading
-import time
 import traceback
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from pyspark.sql import functions as F
 
 from ordstream.spark.streaming import stream as stream_module
 from ordstream.spark.streaming.epoch_log import EpochLog
-from ordstream.spark.streaming.epoch_manifest import FOLDERS
+from ordstream.spark.streaming.epoch_manifest import FOLDERS, STATE
 from ordstream.spark.streaming.epoch_runner import EpochRunner
 from ordstream.spark.streaming.failures import for_java
 
@@ -326,21 +325,22 @@ def test_a_clock_of_another_column_is_refused_at_the_next_start(start, tmp_path)
     assert od.spark.read_output(tmp_path / "cp").count() == 4
 
 
-def fails_late(row, state, emit):
-    state.n += 1
-    if row.user == 3:
-        time.sleep(2)  # the other node has written its files meanwhile
-        raise ValueError("no")
-    emit(row.user, state.n)
-
-
 def test_a_stream_that_fails_leaves_no_files(spark, tmp_path):
     """Those of the node that had succeeded stayed: who starts such a stream each minute fills the disk."""
     (tmp_path / "in").mkdir()
     users = pa.table({"ts": range(40), "user": range(40)}, schema=TABLE.schema)
     pq.write_table(users, tmp_path / "in" / "0.parquet")
+    states = tmp_path / "cp" / STATE
+
+    def fails_second(row, state, emit):
+        """In whichever node comes behind the other: in this session one runs at a time."""
+        state.n += 1
+        if any(states.iterdir()):
+            raise ValueError("no")
+        emit(row.user, state.n)
+
     keyed = od.Pipeline(TABLE.schema).key_by("user")
-    pipeline = keyed.process(fails_late, schema={"user": int, "n": int}, state={"n": int})
+    pipeline = keyed.process(fails_second, schema={"user": int, "n": int}, state={"n": int})
     rows = spark.readStream.schema("ts long, user long").parquet(str(tmp_path / "in"))
     query = od.spark.stream(
         pipeline, rows, order_by="ts", checkpoint=tmp_path / "cp", nodes=2, trigger="available now"

@@ -31,7 +31,7 @@ from ordstream.spark.streaming.epoch_manifest import STATE
 
 def run_in_names(run: str) -> str:
     """How a file's name says which run of the query has written it."""
-    return f"-{run[:12]}-" if run else "-"
+    return f"-{run[:12]}-"
 
 
 @dataclass
