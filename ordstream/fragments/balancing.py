@@ -41,6 +41,9 @@ INTERVAL_ROWS = 32_768
 #: The first report comes after this part of them, the second after as many again, and so on: a start that is
 #: lopsided shows soon, and a plan waits for the evidence that it needs.
 FIRST_PART = 4
+#: Part of the time for which the caller may decide, behind the first reports: rows go through it, and where
+#: they are fast, nodes report the less often.
+DECIDES = 0.1
 #: Bytes that one receiver may have of one sender, and rows of the source that are sent together: a move
 #: takes effect behind what lies there.
 CHANNEL_BYTES = 128 << 10
@@ -164,6 +167,7 @@ class Balancing:
         self._named: dict[int, str] = {}  # fragment: its first operator
         self._next = max(1, interval // FIRST_PART)
         self._waits_for = 0  # reports
+        self._asked_at = self._took_s = 0.0  # for the last reports; and what it took to decide by them
         self._reports: dict[int, list[tuple[Report, Floats]]] = {}  # of the interval, by fragment
         self._times: dict[int, dict[int, float]] = {k: {} for k in self._controllers}
         self._decided: _UnderWay | None = None
@@ -184,11 +188,15 @@ class Balancing:
     def wants_report(self, serial: int) -> bool:
         """A marker that has nodes report belongs behind this tuple."""
         self._serial = serial
-        return serial >= self._next and not self._waits_for and self._has_thought()
+        if serial < self._next or self._waits_for or not self._has_thought():
+            return False
+        early = serial <= self._interval
+        return early or time.perf_counter() >= self._asked_at + self._took_s / DECIDES
 
     def asked(self, number: int, serial: int) -> None:
         """The marker is there."""
         self._waits_for = self._processes * len(self._controllers)
+        self._asked_at = time.perf_counter()
         self._pace.reports_at(serial)
         self._next = serial + min(self._interval, serial)
 
@@ -317,7 +325,9 @@ class Balancing:
             return
 
         def apart() -> None:
+            began = time.thread_time()
             thinking()
+            self._took_s = time.thread_time() - began
             wake()
 
         self._thinking = threading.Thread(target=apart, name="ordstream-balance", daemon=True)

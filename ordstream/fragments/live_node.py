@@ -80,8 +80,9 @@ class LiveNode:
         of, options = topology.fragments[fragment], topology.options
         self._feedback: deque[bytes] = deque()  # messages to the caller
         self._operators = self._made(of, states, send)
-        # operators of whom others are made take marks one by one
-        self._together = type(self._operators) is PolledNode and not options.get("workers")
+        # POSG's and those that shed take marks one by one
+        moving = fragment in topology.tables
+        self._together = (type(self._operators) is PolledNode or moving) and not options.get("workers")
         self._hears = {TIME: hears_marks(of, options.get("punctuate")), REORDERED: hears_reordered(of)}
         self.merge.unheard = frozenset(kind for kind, heard in self._hears.items() if not heard)
         self._moves_clock, self._makes_marks = moves_clock(of), marks_leave(of)
@@ -221,7 +222,7 @@ class LiveNode:
         return did
 
     def _take_marked(self) -> bool:
-        return self._together and cast(PolledNode, self._operators).take_marked()
+        return self._together and self._operators.take_marked()
 
     def _pass_mark(self) -> bool:
         """Take the state at a marker; whether there is one that all rows in front of are here."""

@@ -34,7 +34,7 @@ from ordstream.fragments.key_costs import NAMED, KeyCounts, row_bytes, summed
 from ordstream.fragments.merging import TagMerge
 from ordstream.fragments.moving_route import MovingRoute
 from ordstream.fragments.polled_node import PolledNode
-from ordstream.fragments.time_marks import TimeMark
+from ordstream.fragments.time_marks import PlacedRows, TimeMark
 from ordstream.ground.numbers import integers, mask
 from ordstream.operators.operator import Operator
 from ordstream.operators.row_clock import SomeCalls
@@ -52,6 +52,8 @@ NO_WORDS: Words = np.zeros(0, dtype=np.uint64)
 STATES = 128
 #: Keys whose columns are remembered, in reports' worth.
 REMEMBERED = 4
+#: Rows that wait to be looked at for new keys, about, and batches: each is there as a whole.
+MET_ROWS, MET_BATCHES = 1 << 14, 64
 
 
 class _Seldom(SomeCalls):
@@ -92,18 +94,25 @@ class MeasuredNode(PolledNode):
         super().__init__(each or fragment, merge, options, *given)
         self._polled.times_cpu = True
 
+    def _most_rows(self, count: int) -> int:
+        most = super()._most_rows(count)
+        return most if self._each else min(most, self._before or 1)
+
     def _next_rows(self) -> Any:
+        first = self._fitted[0]
+        if self._before == 0 and isinstance(first, PlacedRows):
+            # a row runs alone without the marks around it: what they make operators do is not its time
+            self._fitted.popleft()
+            self._fitted.extendleft(reversed(first.parted()))
         rows = super()._next_rows()
         if self._stream.workers or isinstance(rows, TimeMark):
             return rows
         if self._each:
             self._clock.between = CLOCK_S / (BUDGET * self._work_s)
             return rows
-        count = min(rows.num_rows, self._before or 1)
-        if count < rows.num_rows:
-            self._fitted.appendleft(rows.slice(count))
-            self._fed -= rows.num_rows - count
-            rows = rows.slice(0, count)
+        count = rows.num_rows
+        if count == 0:
+            return rows
         if self._before == 0 and self._polled.worked_off:
             self._single.append(rows)
             each = int(max(ALONE_S, 2 * self._step_s) / (BUDGET * self._work_s))
@@ -168,6 +177,8 @@ class MeasuredKeys:
         self._reported = False
         self._known = NO_WORDS
         self._columns: pa.RecordBatch | None = None  # the keys' columns, in the order of `_known`
+        self._met: list[tuple[Words, Sequence[pa.Array]]] = []  # rows whose keys may be new: looked at later
+        self._met_rows = 0
         self._bytes: dict[int, float] = {}
 
     def saw(self, rows: pa.RecordBatch) -> None:
@@ -196,17 +207,32 @@ class MeasuredKeys:
             if not unclear.any():
                 return
             words, columns = words[unclear], [columns[0].filter(mask(unclear))]
+        view = pa.string_view()
+        self._met.append((words, [one.cast(pa.string()) if one.type == view else one for one in columns]))
+        self._met_rows += len(words)
+        if self._met_rows >= MET_ROWS or len(self._met) >= MET_BATCHES:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Look at the rows whose keys may be new."""
+        if not self._met:
+            return
+        words = np.concatenate([one for one, _ in self._met])
+        columns = [pa.chunked_array(parts) for parts in zip(*[held for _, held in self._met], strict=True)]
+        self._met, self._met_rows = [], 0
         met, first = np.unique(words, return_index=True)
         new = ~np.isin(met, self._known)
         if not new.any():
             return
         wanted = [self._route.schema.field(index) for index in self._route.key]
+        taken = integers(first[new])
         arrays = [
-            column.cast(pa.string() if one.type == pa.string_view() else one.type)
+            column.take(taken)
+            .cast(pa.string() if one.type == pa.string_view() else one.type)
+            .combine_chunks()
             for column, one in zip(columns, wanted, strict=True)
         ]
         added = pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
-        added = added.take(integers(first[new]))
         known = np.concatenate([self._known, met[new]])
         both = [added] if self._columns is None else [self._columns, added]
         order = np.argsort(known, kind="stable")
@@ -230,6 +256,7 @@ class MeasuredKeys:
         return None if rest is None else pa.concat_batches([found, rest])
 
     def _remembered(self, words: Words) -> pa.RecordBatch | None:
+        self._fold()
         if self._columns is None or not np.isin(words, self._known).all():
             return None
         return self._columns.take(integers(np.searchsorted(self._known, words)))
@@ -299,6 +326,7 @@ class MeasuredKeys:
         return np.rint([self._bytes.get(word, mean) for word in words.tolist()]).astype(np.int64)
 
     def _forget(self, named: Words, kept: Words) -> None:
+        self._fold()
         if max(len(self._known), len(self._bytes)) <= REMEMBERED * NAMED:
             return
         stay = np.union1d(named, kept)

@@ -254,10 +254,29 @@ class MovingOperators:
 
     def take_rows(self) -> bool:
         """As `PolledNode.take_rows`; while keys move rows come one piece a step."""
-        if self._move is not None or not self._input.ready() or self._lane.waiting >= BETWEEN_MARKS:
+        if self._move is not None or self._main.has_enough or not self._input.ready():
+            return False
+        if self._lane.waiting >= BETWEEN_MARKS:
             return False
         self._take_in()
         return True
+
+    def take_marked(self) -> bool:
+        """As `PolledNode.take_marked`; while keys move marks come one by one."""
+        if self._move is not None:
+            return False
+        count = self._main.marks_wanted(self._input)
+        if not count:
+            return False
+        _pass_marks(self._lane, self._main)
+        while self._lane.ready() and self._main.take_rows():
+            pass
+        if _waits(self._lane):
+            return False
+        rows, tags = self._input.marked(count)
+        if rows is not None:
+            self._measured.saw(rows)
+        return self._main.fit_marked(rows, tags)
 
     @property
     def takes_marks(self) -> bool:

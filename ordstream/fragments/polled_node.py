@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -119,11 +119,17 @@ class PolledNode(FragmentNode):
         """Take the next marks of the source's clock together with the rows among them; False: they are few,
         or there is enough for a step.
         """
+        count = self.marks_wanted(self._merge)
+        return count > 0 and self.fit_marked(*self._merge.marked(count))
+
+    def marks_wanted(self, merge: TagMerge) -> int:
+        """How many marks of a merge are taken together; 0: they are few, or there is enough for a step."""
         most = (BETWEEN_MARKS - len(self._fitted) - self._marks_fitted) // 2
-        count = self._merge.marks_there(TIME, most) if most >= FEW_MARKS else 0
-        if count < FEW_MARKS:
-            return False
-        rows, tags = self._merge.marked(count)
+        count = merge.marks_there(TIME, most) if most >= FEW_MARKS else 0
+        return count if count >= FEW_MARKS else 0
+
+    def fit_marked(self, rows: pa.RecordBatch | None, tags: Sequence[bytes]) -> bool:
+        """Take what a merge gave (`TagMerge.marked`), behind all it gave before; False: it is nothing."""
         before = len(self._fitted)
         if rows is not None:
             self._fit(rows)
@@ -134,11 +140,16 @@ class PolledNode(FragmentNode):
         self.quiet = False
         return rows is not None or bool(tags)
 
+    @property
+    def has_enough(self) -> bool:
+        """Pieces of rows, and marks, for a step."""
+        return len(self._fitted) + self._marks_fitted >= BETWEEN_MARKS
+
     def take_rows(self) -> bool:
         """Have the merge hand on its next rows, up to a mark of the clock behind them; False: there are
         none, or enough for a step.
         """
-        if len(self._fitted) + self._marks_fitted >= BETWEEN_MARKS or not self._merge.ready():
+        if self.has_enough or not self._merge.ready():
             return False
         self._fit(next(self._merge))
         self.quiet = False
@@ -175,6 +186,10 @@ class PolledNode(FragmentNode):
         rows = int(max(TURN_S, BESIDE * self._step_s, long_s) / self._row_s)
         return max([1, rows, *[one.rows for one in self._calls]])
 
+    def _most_rows(self, count: int) -> int:
+        """How many of the next `count` rows the core may get at once."""
+        return self._turn_rows(count)
+
     def _next_rows(self) -> Any:
         """What the core gets next, of what is there."""
         rows = self._fitted.popleft()
@@ -182,7 +197,7 @@ class PolledNode(FragmentNode):
             return rows
         count = rows.num_rows
         if count > 1 and self._stream.workers == 0:
-            most = self._turn_rows(count)
+            most = self._most_rows(count)
             if count > most:
                 self._fitted.appendleft(rows.slice(most))
                 rows, count = rows.slice(0, most), most

@@ -143,6 +143,25 @@ class PlacedRows(MarkedRows):
             causes=self.causes[low:high],
         )
 
+    def parted(self) -> list[pa.RecordBatch | PlacedRows]:
+        """The marks in front of its first row, that row alone, and what is behind; without what is empty."""
+        first = int(np.searchsorted(self.before, 0, side="right"))
+        if not self.num_rows:
+            return [self]
+        front = replace(
+            self, rows=self.rows.slice(0, 0), before=self.before[:first],
+            times=self.times[:first], causes=self.causes[:first],
+        )  # fmt: skip
+        behind = replace(
+            self, rows=self.rows.slice(1), before=self.before[first:] - 1,
+            times=self.times[first:], causes=self.causes[first:],
+        )  # fmt: skip
+        parts: list[pa.RecordBatch | PlacedRows] = [front] if first else []
+        parts.append(self.rows.slice(0, 1))
+        if len(behind.before):
+            return [*parts, behind]
+        return [*parts, behind.rows] if behind.num_rows else parts
+
     def place(self, k: int) -> bytes:
         """As `TimeMark.place`."""
         return _cause(int(self.causes[k])) + self.position.to_bytes(POSITION_BYTES, "big")

@@ -185,7 +185,7 @@ class Controller:
             reports = [one for one in self._waiting if one.interval == interval]
             self.evidence.add(reports)
             if self.payback is not None:
-                self.payback.add(reports, self.assignment.ring.members, self.most)
+                self.payback.add(reports, self.assignment, self.most)
         self._waiting = []
         if self.most is not None:
             self.evidence.bound(self.most, self.assignment.table[0], self.assignment.route_words)

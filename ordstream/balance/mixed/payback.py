@@ -21,8 +21,8 @@ three numbers is drawn towards first guesses (`FIRST`), so that few moves are en
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,6 +127,17 @@ class Interval:
         beside, whole = self.beside + other.beside, self.whole + other.whole
         return Interval(keys, cost, self.rest + other.rest, beside, whole)
 
+    def bounded(self, most: int, places: Callable[[Words], npt.NDArray[Any]]) -> Interval:
+        """With the names of at most so many keys, those that cost most; what others cost is other work of
+        their nodes. `places`: of keys, where in `rest` their nodes are.
+        """
+        if len(self.keys) <= most:
+            return self
+        kept = np.zeros(len(self.keys), dtype=np.bool_)
+        kept[np.argsort(-self.cost, kind="stable")[:most]] = True
+        more = summed_by(places(self.keys)[~kept], self.cost[~kept], len(self.rest))
+        return replace(self, keys=self.keys[kept], cost=self.cost[kept], rest=self.rest + more)
+
 
 @dataclass(frozen=True)
 class Weighed:
@@ -182,8 +193,10 @@ class Payback:
         """
         self._around.append((dict(nodes), beside, whole))
 
-    def add(self, reports: Sequence[Report], members: Sequence[int], most: int | None) -> None:
-        """The reports of an interval, of different nodes; of `most` keys the names are kept."""
+    def add(self, reports: Sequence[Report], table: Assignment, most: int | None) -> None:
+        """The reports of an interval, of different nodes, and the table in force since the last move; of an
+        interval the names of `most` keys are kept, and of all older ones together as well.
+        """
         met = [one.keys for one in reports]
         none: Words = np.zeros(0, dtype=np.uint64)
         keys, at = np.unique(np.concatenate([none, *met]), return_inverse=True)
@@ -191,18 +204,19 @@ class Payback:
         cost = summed_by(at, seconds, len(keys))
         others, beside, whole = self._around.popleft() if self._around else ({}, 0.0, 0.0)
         rest = {one.node: one.rest[1] / one.sampled for one in reports}
-        if most is not None and len(keys) > most:  # a key has one node, but where it has just moved
-            node = np.zeros(len(keys), dtype=np.int64)
-            node[at] = np.concatenate([np.full(len(one.keys), one.node) for one in reports])
-            kept = np.zeros(len(keys), dtype=np.bool_)
-            kept[np.argsort(-cost, kind="stable")[:most]] = True
-            for of in np.unique(node[~kept]).tolist():
-                rest[of] = rest.get(of, 0.0) + float(cost[~kept & (node == of)].sum())
-            keys, cost = keys[kept], cost[kept]
-        loads = [rest.get(one, 0.0) + others.get(one, 0.0) for one in sorted(members)]
-        self.past.append(Interval(keys, cost, np.array(loads), beside, whole))
+        members = np.array(sorted(table.ring.members))
+        loads = [rest.get(one, 0.0) + others.get(one, 0.0) for one in members.tolist()]
+        made = Interval(keys, cost, np.array(loads), beside, whole)
+
+        def places(words: Words) -> npt.NDArray[Any]:
+            return np.searchsorted(members, table.route_words(words))
+
+        if most is not None:
+            made = made.bounded(most, places)
+        self.past.append(made)
         if len(self.past) > INTERVALS:
-            self.past[:2] = [self.past[0].with_(self.past[1])]
+            older = self.past[0].with_(self.past[1])
+            self.past[:2] = [older if most is None else older.bounded(most, places)]
 
     def usual(self, table: Assignment) -> float | None:
         """Seconds that an interval takes beside its fullest node's work, the median of those since the last

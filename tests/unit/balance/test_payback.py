@@ -237,6 +237,26 @@ def test_names_are_bounded_and_what_has_none_stays() -> None:
     assert loads == pytest.approx(np.bincount(HOME, np.rint(ROWS * burst(0)), NODES) * 1e-6)
 
 
+def test_names_are_bounded_where_keys_are_new_in_each_interval() -> None:
+    """Session ids in a stream that stays balanced: what is known of the past, and written into each
+    checkpoint, grew by an interval's names with every interval.
+    """
+    one, counts = Controller(od.Mixed(), NODES, most=20, payback=Payback()), np.full(100, ROWS // 400)
+    assert one.payback is not None
+    for number in range(5 * INTERVALS):
+        one.payback.around({}, whole=0.1)
+        new = np.arange(number * 10_000, (number + 1) * 10_000, dtype=np.uint64)
+        home = RING.route_words(new)
+        for node in range(NODES):
+            keys = new[home == node][:100]
+            one.report(Report(node, number, keys, counts, 1e-6 * counts, counts))
+        assert one.decide() is None
+        assert max(len(held.keys) for held in one.payback.past) <= 20
+    seconds = [float(held.cost.sum() + held.rest.sum()) for held in one.payback.past]
+    assert sum(seconds) == pytest.approx(5 * INTERVALS * 0.04)
+    assert sum(held.whole for held in one.payback.past) == pytest.approx(5 * INTERVALS * 0.1)
+
+
 def test_what_was_learnt_and_seen_goes_on_from_bytes() -> None:
     one = controller()
     for number in range(3):

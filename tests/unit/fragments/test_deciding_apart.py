@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,8 @@ import ordstream as od
 from ordstream.balance.mixed.controller import Controller, Move
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.table import Assignment
-from ordstream.fragments.balancing import Balancing
+from ordstream.fragments import balancing as balancing_module
+from ordstream.fragments.balancing import DECIDES, Balancing
 from ordstream.fragments.moving import Moved
 
 KEYS = np.arange(100, dtype=np.uint64)
@@ -51,7 +54,10 @@ def balancing(controller: Slow) -> tuple[Balancing, threading.Event]:
 
 
 def asked(made: Balancing, interval: int, serial: int) -> None:
-    assert made.wants_report(serial)
+    until = time.monotonic() + 20
+    while not made.wants_report(serial):
+        assert time.monotonic() < until
+        time.sleep(0.001)
     made.asked(interval, serial)
     for node in (0, 1):
         made.heard(report(node, interval))
@@ -106,6 +112,33 @@ def test_a_step_that_ends_waits_for_the_reports_to_be_taken_in(monkeypatch: pyte
         made.heard(Moved(shift.number, 1, node))
     assert order == ["report", "report", "commit"]
     assert made._has_thought(wait=True)
+
+
+def test_where_rows_are_fast_nodes_report_as_often_as_there_is_time_to_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At a million rows a second the caller decided for most of the time."""
+    now = [0.0]
+    clock = SimpleNamespace(
+        perf_counter=lambda: now[0], thread_time=itertools.count().__next__, process_time=float, sleep=float
+    )
+    monkeypatch.setattr(balancing_module, "time", clock)
+    controller = Slow()
+    made, woken = balancing(controller)
+    controller.may.set()
+    for serial in (100, 200, 400):  # the first ones are not held back
+        woken.clear()
+        asked(made, serial, serial)
+        assert woken.wait(20)
+        while made.wants_move():
+            shift = made.begin(serial + 1, serial)
+            for node in (0, 1):
+                made.heard(Moved(shift.number, 1, node))
+    assert not made.wants_report(1_000_000)  # a second of CPU was spent: the next is due 10 s behind
+    now[0] = 1 / DECIDES - 0.1
+    assert not made.wants_report(1_000_000)
+    now[0] = 1 / DECIDES + 0.1
+    assert made.wants_report(1_000_000)
 
 
 def test_what_goes_wrong_there_is_the_callers() -> None:

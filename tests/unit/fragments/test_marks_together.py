@@ -11,11 +11,15 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
+from random_moves import RandomMoves
 
 import ordstream as od
+from ordstream.balance.mixed.controller import Controller
+from ordstream.fragments import measured_keys
 from ordstream.fragments.channels import Outbox
 from ordstream.fragments.fragment_node import FragmentNode
 from ordstream.fragments.mark_kinds import SNAPSHOT, TIME, numbered
+from ordstream.fragments.measured_keys import MeasuredNode
 from ordstream.fragments.merging import TagMerge, Tags, behind
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.same_process import run_here
@@ -83,6 +87,12 @@ def test_marks_stand_where_their_tags_say(seed, wide):
             halves = [one.slice(0, at), one.slice(at)]
             assert flat(halves) == flat([one])
             assert [half.num_rows for half in halves] == [at, one.num_rows - at]
+        if isinstance(one, PlacedRows):
+            parts = one.parted()
+            assert flat(parts) == flat([one])
+            assert all(part.num_rows or len(part.before) for part in parts)
+            alone = [part for part in parts if isinstance(part, pa.RecordBatch)]
+            assert (not alone and not one.num_rows) or alone[0].num_rows == 1
 
 
 def filled(seed):
@@ -205,6 +215,76 @@ def test_nodes_take_most_marks_together(made, nodes, taken):
     tags = zip(*(found.table[name].to_pylist() for name in ("_serial", "_index")), strict=True)
     assert list(tags) == expected.tags
     assert taken["together"] > 20 * taken["alone"]
+
+
+def seen(row, state, emit):
+    state.n += row.v
+    state.due = row.ts + 2
+    emit(row.k, state.n)
+
+
+def due(key, state, at, emit):
+    emit(key, -at)
+
+
+def timers(table):
+    """A function, whose calls are timed where keys move."""
+    kept = {"n": pa.int64(), "due": pa.int64()}
+    return (
+        od.Pipeline(table.schema)
+        .key_by("k")
+        .process(
+            seen,
+            schema={"k": pa.int64(), "n": pa.int64()},
+            state=kept,
+            timer="due",
+            on_timer=due,
+            clock=od.every("ts", 1),
+        )
+    )
+
+
+@pytest.mark.parametrize("made", [windows, chained, timers])
+def test_nodes_whose_keys_may_move_take_most_marks_together(made, taken):
+    """With `balance=` they came one by one: a third of the rows a second, where a clock moved often."""
+    table = data(6_000)
+    pipeline = made(table)
+    given = {k: Controller(od.Mixed(theta=1.0), 2) for k in (1, 2)[: 2 if made is chained else 1]}
+    found = run_here(pipeline, table, 2, {"tags": True}, block_rows=2_000, balance=given)
+    expected = run_serial(pipeline, table)
+    assert found.table.drop(["_serial", "_index"]).equals(expected.table)
+    assert taken["together"] > 20 * taken["alone"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("made", [windows, chained, timers])
+@pytest.mark.thin(12)
+def test_whatever_moves_and_runs_alone_the_output_is_the_same(made, seed, taken, monkeypatch):
+    """A row that is timed alone runs without the marks around it."""
+    alone, poll = [], MeasuredNode.poll
+
+    def watched(self):
+        assert all(isinstance(one, pa.RecordBatch) and one.num_rows == 1 for one in self._single)
+        before = len(self.timed)
+        found = poll(self)
+        alone.extend(self.timed[before:])
+        return found
+
+    monkeypatch.setattr(MeasuredNode, "poll", watched)
+    monkeypatch.setattr(measured_keys, "BUDGET", 50.0)  # a row in a few
+    rng = random.Random(seed)
+    table, nodes = data(1_200, seed), rng.choice([2, 3])
+    pipeline = made(table)
+    given = {k: RandomMoves(seed + k, nodes) for k in (1, 2)[: 2 if made is chained else 1]}
+    how = {"block_rows": rng.choice([60, 600]), "channel_bytes": rng.choice([None, 300]), "seed": seed}
+    found = run_here(pipeline, table, nodes, {"tags": True}, balance=given, interval=300, **how)
+    expected = run_serial(pipeline, table)
+    assert found.table.drop(["_serial", "_index"]).equals(expected.table)
+    tags = zip(*(found.table[name].to_pylist() for name in ("_serial", "_index")), strict=True)
+    assert list(tags) == expected.tags
+    assert len(alone) > 5
+    if made is not chained and how["block_rows"] == 600 and not how["channel_bytes"]:
+        assert taken["together"] > 0  # between moves
 
 
 @pytest.mark.parametrize("seed", range(12))
