@@ -108,7 +108,8 @@ def test_keys_of_all_its_joins_move(q5, tables, seed):
     assert all(of_joins), of_joins
 
 
-def test_its_keys_move_between_two_processes(q5, tables):
+def test_its_keys_move_between_two_processes(q5, tables, monkeypatch):
+    monkeypatch.setattr("ordstream.fragments.balancing.DECIDES", 1e9)  # reports come as fast as rows do
     pipeline, rows = q5.pipeline("mixed", tables), q5.stream(2 * ROWS, BATCHES, 3, SCALE)
     balance = keys_that_move(pipeline, 5)
     stream = ProcessStream(pipeline, rows, 2, {"balance": balance}, block_rows=20, channel_bytes=2_000)

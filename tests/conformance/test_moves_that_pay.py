@@ -41,6 +41,7 @@ def rows(processes, lasts):
 @pytest.mark.thin(3)
 def test_keys_move_or_do_not_and_the_output_is_the_same(processes, payback, lasts, monkeypatch):
     monkeypatch.setattr("ordstream.fragments.balancing.allowed_cpus", lambda: processes)
+    monkeypatch.setattr("ordstream.fragments.balancing.DECIDES", 1e9)  # reports come as fast as rows do
     data, made = rows(processes, lasts), pipeline()
     expected = run_serial(made, data)
     options = {"balance": od.Mixed(payback=payback), "tags": True}

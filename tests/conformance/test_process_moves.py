@@ -66,7 +66,8 @@ def kills_at(stream, step, victim):
 
 
 @pytest.mark.parametrize("protocol", ["hold", "pause"])
-def test_a_process_is_killed_in_a_step_of_a_move(tmp_path, protocol):
+def test_a_process_is_killed_in_a_step_of_a_move(tmp_path, monkeypatch, protocol):
+    monkeypatch.setattr("ordstream.fragments.balancing.DECIDES", 1e9)  # reports come as fast as rows do
     pipeline, table = updates(), rows(12_000)
     expected, batches, through, lost, moved = run_serial(pipeline, table), [], None, [], 0
     steps = [*CHOSEN[protocol], None]

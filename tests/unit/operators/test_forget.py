@@ -223,11 +223,19 @@ def test_a_timer_that_is_set_again_is_noted_once(keys, forgets):
         for at in range(0, of * batches, of):
             yield rows(*((t, f"k{t % keys}", 0) for t in range(at, at + of))).to_batches()[0]
 
-    pipeline = od.Pipeline(SCHEMA).key_by("k").process(
-        sets, schema=OUT, state={"due": int, "n": int}, timer="due", clock=od.every("ts", 10**8),
-        on_timer=lambda key, state, at, emit: emit(key, state.n),
+    pipeline = (
+        od.Pipeline(SCHEMA)
+        .key_by("k")
+        .process(
+            sets,
+            schema=OUT,
+            state={"due": int, "n": int},
+            timer="due",
+            clock=od.every("ts", 10**8),
+            on_timer=lambda key, state, at, emit: emit(key, state.n),
+        )
     )
-    pipeline.run(source(2, 1), workers=0)      # modules that a run loads
+    pipeline.run(source(2, 1), workers=0)  # modules that a run loads
     tracemalloc.start()
     try:
         pipeline.run(source(), workers=0)

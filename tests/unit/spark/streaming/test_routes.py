@@ -17,6 +17,7 @@ from ordstream.errors import CheckpointError, PlanError
 
 pytest.importorskip("pyspark")
 from epoch_frames import SCHEMA, Frame, Stream, answer, rows
+from patience import measured, patiently
 
 from ordstream.snapshots import state_file
 from ordstream.spark import Balancer
@@ -180,7 +181,17 @@ def sent(monkeypatch):
 
 
 def test_posg_learns_once_and_stays(tmp_path, sent):
-    table, stream = rows(900, 4), Stream(tmp_path / "c", spread())
+    attempt = iter("abc")
+
+    def once():
+        sent.clear()
+        learns_once_and_stays(tmp_path / next(attempt), sent)
+
+    patiently(once)
+
+
+def learns_once_and_stays(folder, sent):
+    table, stream = rows(900, 4), Stream(folder, spread())
     grouping = Balancer(od.POSG(window=200), key="item")
     made = [stream.epoch(table.slice(low, 300), nodes=2, grouping=grouping) for low in (0, 300, 600)]
     maps = [map_of(base64.b64decode(one.maps["1"])) for one in made]
@@ -191,7 +202,8 @@ def test_posg_learns_once_and_stays(tmp_path, sent):
     assert sorted(made[0].maps) == ["1", "2"]
     items = table["item"].combine_chunks()
     estimated = maps[2].times.estimate_many(items)
-    assert 10 < estimated[items.index("é0").as_py()] / estimated[items.index("é1").as_py()] < 1_000
+    times = estimated[items.index("é0").as_py()] / estimated[items.index("é1").as_py()]
+    measured(10 < times < 1_000, times)
     assert maps[0].router().route(items).tolist() == [0, 1] * 450  # in turn
     chosen = maps[2].router().route(items)
     assert chosen.tolist() != [0, 1] * 450
