@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,13 @@ from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.statistics import Statistics
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import PlanError
+
+#: A bit set by which most keys are seen not to be in a table.
+SLOTS = 1 << 16
+
+
+def _slots(words: Words) -> npt.NDArray[np.intp]:
+    return ((words * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(48)).astype(np.intp)
 
 
 class Assignment:
@@ -83,10 +91,22 @@ class Assignment:
         """F of each key's word. Cost: O(log) of the ring's points and of the table."""
         found = self.ring.route_words(words)
         if len(self._words):
-            at = np.searchsorted(self._words, words)
+            rows = np.flatnonzero(self._maybe[_slots(words)])
+            some = words[rows]
+            at = np.searchsorted(self._words, some)
             at[at == len(self._words)] = 0
-            listed = self._words[at] == words
-            found[listed] = self._to[at[listed]]
+            listed = self._words[at] == some
+            found[rows[listed]] = self._to[at[listed]]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_maybe"}  # made anew
+
+    @cached_property
+    def _maybe(self) -> npt.NDArray[np.bool_]:
+        """Which slots have a key of the table: most keys are in none of these, and none is looked for."""
+        found = np.zeros(SLOTS, dtype=np.bool_)
+        found[_slots(self._words)] = True
         return found
 
     def statistics(

@@ -33,6 +33,7 @@ from ordstream.balance.mixed import (
 )
 from ordstream.balance.mixed.compact import RECORD, merged
 from ordstream.balance.mixed.llfd import CANDIDATE, Rows, llfd
+from ordstream.balance.mixed.ring import PREFIX, mixed_bits
 from ordstream.balance.serial_form import SketchBytesError
 from ordstream.errors import PlanError
 
@@ -242,6 +243,46 @@ def test_a_ring_spreads_keys_evenly_and_is_a_function_of_its_seed() -> None:
     assert ConsistentHash(10).route(keys).tolist() == ConsistentHash(10).route(keys).tolist()
     assert (ConsistentHash(10, seed=1).route(keys) != ConsistentHash(10).route(keys)).mean() > 0.8
     assert (ConsistentHash(1).route(keys[:10]) == 0).all()
+
+
+@pytest.mark.parametrize("points", [1, 3, 1024, 20_000])
+@pytest.mark.parametrize("instances", [1, 2, 40])
+def test_many_keys_have_the_nodes_that_a_search_finds_key_by_key(instances: int, points: int) -> None:
+    """Most are found by the first bits of their place, and most are in no entry of a table at sight."""
+    rng, ring = np.random.default_rng(points), ConsistentHash(instances, points, seed=3)
+    words = rng.integers(0, 2**64, 4_000, dtype=np.uint64)
+    listed = np.unique(np.concatenate([words[::5], rng.integers(0, 2**64, 3_000, dtype=np.uint64)]))
+    table = Assignment(ring, listed, rng.choice(ring.members, len(listed)))
+    entries = dict(zip(*[one.tolist() for one in table.table], strict=True))
+    places = mixed_bits(words, 2 * ring.seed)
+    after = np.searchsorted(ring._places, places) % len(ring._places)
+    owners = ring._owners[after].tolist()
+    assert ring.route_words(words).tolist() == owners
+    assert [int(ring.route_words(one)[0]) for one in words[:50, None]] == owners[:50]
+    expected = [entries.get(word, owner) for word, owner in zip(words.tolist(), owners, strict=True)]
+    assert table.route_words(words).tolist() == expected
+    assert table.route_words(words[:50]).tolist() == expected[:50]
+
+
+def test_places_at_a_point_and_at_the_ends_of_a_prefix() -> None:
+    ring = ConsistentHash(3)
+    edges = (np.arange(2**16, dtype=np.uint64) << PREFIX) + np.uint64(0)
+    places = np.concatenate([ring._places, ring._places + np.uint64(1), edges, edges - np.uint64(1)])
+    found = ring._by_prefix[(places >> PREFIX).astype(np.intp)]
+    expected = ring._owners[np.searchsorted(ring._places, places) % len(ring._places)]
+    assert (found[found >= 0] == expected[found >= 0]).all()
+    assert (found >= 0).mean() > 0.5
+
+
+def test_a_table_that_was_used_is_as_small_in_a_pickle() -> None:
+    """It goes to every task."""
+    ring = ConsistentHash(2)
+    table = Assignment(ring, np.arange(9, dtype=np.uint64), np.zeros(9, np.int32))
+    before = len(pickle.dumps(table))
+    table.route_words(np.arange(1_000, dtype=np.uint64))
+    assert len(pickle.dumps(table)) == before
+    again = pickle.loads(pickle.dumps(table))
+    assert (again.route_words(np.arange(1_000, dtype=np.uint64)) == table.route(np.arange(1_000))).all()
 
 
 def test_an_assignment_routes_any_kind_of_key_and_survives_bytes() -> None:
