@@ -546,7 +546,8 @@ def _prepared(
     if not order and not place:
         raise PlanError(
             "stream needs order_by: this source does not say where a row stands in it, and Spark keeps no "
-            "order inside a micro-batch"
+            f"order inside a micro-batch. Sources of ordstream do, by the column {OFFSET}: name it in "
+            f".schema('..., {OFFSET} BIGINT')"
         )
     return rows, (*carried.ordering, *place, *tied), carried
 
