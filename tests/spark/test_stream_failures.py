@@ -17,6 +17,7 @@ from ordstream.errors import CheckpointError, OrdstreamError, PlanError, SinkErr
 
 pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ordstream.spark.streaming import stream as stream_module
 from ordstream.spark.streaming.epoch_log import EpochLog
@@ -270,6 +271,21 @@ def test_a_trigger_that_spark_has_not_is_told(start, trigger):
     schema = pa.schema([("ts", pa.int64()), ("user", pa.int64())])
     with pytest.raises(PlanError, match="trigger takes one keyword of Spark's trigger"):
         start(od.Pipeline(schema).key_by("user").count("n"), trigger=trigger)
+
+
+def test_another_driver_that_is_faster_in_sparks_log_is_told(start, tmp_path, monkeypatch):
+    """It was Spark's error, with a plan or Java's trace: they may meet there before an epoch begins."""
+    offsets = tmp_path / "cp" / "spark" / "offsets"
+    query = start(on_epoch=lambda told: shutil.copy(offsets / "0", offsets / str(told["epoch"] + 1)))
+    with pytest.raises(CheckpointError, match="another driver writes Spark's log of this stream") as told:
+        query.awaitTermination(SECONDS)
+    assert "\n" not in str(told.value)
+    text = "calling o1.start.\n: org.apache.spark.SparkConcurrentModificationException: Multiple streaming"
+    monkeypatch.setattr(DataStreamWriter, "start", raises(RuntimeError(text)))
+    sink = Mine()
+    with pytest.raises(CheckpointError, match="give one of them a checkpoint of its own"):
+        start(sink=sink, checkpoint=tmp_path / "other")
+    assert sink.calls == ["open", "delivered", "close"]
 
 
 @pytest.mark.parametrize("stopped", [True, False])

@@ -53,6 +53,7 @@ from ordstream.spark.streaming.epoch_runner import (
     output_schema,
     read_columns,
 )
+from ordstream.spark.streaming.failures import overtaken
 from ordstream.spark.streaming.micro_batch import InOrder, Sorting
 from ordstream.spark.streaming.on_driver import NEVER, SmallBatches
 from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery
@@ -225,8 +226,10 @@ def stream(
         writer = writer if name is None else writer.queryName(name)
         writer = writer.trigger(**keywords) if keywords else writer
         query = StreamQuery(writer.start(), batches)
-    except BaseException:  # Spark refuses the frame, or the name
+    except BaseException as error:  # Spark refuses the frame, or the name, or two drivers at once
         delivery.close()
+        if (lost := overtaken(error)) is not None:
+            raise lost from None
         raise
     given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
     _started[log.folder.resolve()] = (pipeline, {**given, "options": options, "sink": sink, "query": query})
