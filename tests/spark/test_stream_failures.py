@@ -302,6 +302,8 @@ def test_streams_that_have_ended_leave_no_threads(start, tmp_path):
     for one in left:
         one.join(5)
     assert sum(one.is_alive() for one in left) <= 1  # Java's for proxies that it no longer needs
+    held = [given["query"] for path, (_, given) in stream_module._started.items() if path.parent == tmp_path]
+    assert held == [None] * 4 + [query]  # each holds some MB in Java; who asks for one more lets them go
 
 
 @pytest.mark.parametrize("stopped", [True, False])

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -426,6 +426,15 @@ class StreamQuery:
         """All outputs up to here are committed."""
         last = self._batches.last
         return OrderTag(0) if last is None else OrderTag(*last.emitted_through)
+
+
+def forget_ended(started: Iterable[dict[str, Any]]) -> None:
+    """Of streams that have ended nobody asks their queries, which hold some MB in Java each."""
+    for given in started:
+        try:
+            given["query"] = given["query"] if given["query"] and given["query"].isActive else None
+        except Exception:  # Java is gone
+            given["query"] = None
 
 
 def _called_by() -> socket.socket | None:

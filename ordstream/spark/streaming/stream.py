@@ -56,7 +56,7 @@ from ordstream.spark.streaming.epoch_runner import (
 from ordstream.spark.streaming.failures import overtaken
 from ordstream.spark.streaming.micro_batch import InOrder, Sorting
 from ordstream.spark.streaming.on_driver import NEVER, SmallBatches
-from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery
+from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery, forget_ended
 from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
 from ordstream.spark.streaming.stored_state import stored
 
@@ -232,6 +232,7 @@ def stream(
             raise lost from None
         raise
     given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
+    forget_ended(one for _, one in _started.values())
     _started[log.folder.resolve()] = (pipeline, {**given, "options": options, "sink": sink, "query": query})
     return query
 
