@@ -17,6 +17,7 @@ from ordstream.errors import CheckpointError, OrdstreamError, PlanError, SinkErr
 
 pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ordstream.spark.streaming import stream as stream_module
 from ordstream.spark.streaming.epoch_log import EpochLog
@@ -270,6 +271,39 @@ def test_a_trigger_that_spark_has_not_is_told(start, trigger):
     schema = pa.schema([("ts", pa.int64()), ("user", pa.int64())])
     with pytest.raises(PlanError, match="trigger takes one keyword of Spark's trigger"):
         start(od.Pipeline(schema).key_by("user").count("n"), trigger=trigger)
+
+
+def test_another_driver_that_is_faster_in_sparks_log_is_told(start, tmp_path, monkeypatch):
+    """It was Spark's error, with a plan or Java's trace: they may meet there before an epoch begins."""
+    offsets = tmp_path / "cp" / "spark" / "offsets"
+    query = start(on_epoch=lambda told: shutil.copy(offsets / "0", offsets / str(told["epoch"] + 1)))
+    with pytest.raises(CheckpointError, match="another driver writes Spark's log of this stream") as told:
+        query.awaitTermination(SECONDS)
+    assert "\n" not in str(told.value)
+    text = "calling o1.start.\n: org.apache.spark.SparkConcurrentModificationException: Multiple streaming"
+    monkeypatch.setattr(DataStreamWriter, "start", raises(RuntimeError(text)))
+    sink = Mine()
+    with pytest.raises(CheckpointError, match="give one of them a checkpoint of its own"):
+        start(sink=sink, checkpoint=tmp_path / "other")
+    assert sink.calls == ["open", "delivered", "close"]
+
+
+def test_streams_that_have_ended_leave_no_threads(start, tmp_path):
+    """py4j's thread of each stream stayed, with the memory that Arrow keeps for a thread: a supervisor that
+    starts streams again and again grew by 1.4 MB, a thread and a socket with each.
+    """
+    start().awaitTermination(SECONDS)
+    before = set(threading.enumerate())
+    for number in range(4):
+        query = start(checkpoint=tmp_path / str(number), trigger=None)
+        query.processAllAvailable()
+        query.stop()
+    left = [one for one in threading.enumerate() if one not in before]
+    for one in left:
+        one.join(5)
+    assert sum(one.is_alive() for one in left) <= 1  # Java's for proxies that it no longer needs
+    held = [given["query"] for path, (_, given) in stream_module._started.items() if path.parent == tmp_path]
+    assert held == [None] * 4 + [query]  # each holds some MB in Java; who asks for one more lets them go
 
 
 @pytest.mark.parametrize("stopped", [True, False])

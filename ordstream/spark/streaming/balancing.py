@@ -13,7 +13,6 @@ move cost (`ordstream.balance.mixed.payback`). Where the work is next to nothing
 from __future__ import annotations
 
 import base64
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.key_costs import NAMED, costed
 from ordstream.spark.grouping import Choice, measured_by_key, with_costs
+from ordstream.spark.streaming.epoch_files import read_whole
 from ordstream.spark.streaming.epoch_functions import Begin
 from ordstream.spark.streaming.epoch_manifest import STATE, Said
 from ordstream.spark.streaming.key_costs import NO_GROUP
@@ -117,8 +117,7 @@ class FragmentBalance:
         controller = Controller(policy, nodes, NAMED, payback)
         groups, times = dict[int, int](), dict[int, float]()
         if said is not None:
-            evidence, groups, times = _known(begin, said["known"], payback)
-            data = base64.b64decode(said["controller"])
+            evidence, groups, times, data = _known(begin, said, payback)
             try:
                 controller = Controller.from_bytes(data, policy, evidence, NAMED, payback)
             except SketchBytesError:  # another ring was asked for: all begins anew
@@ -197,12 +196,13 @@ class FragmentBalance:
             "next": None if following is None else {"keys": len(following.keys), "bytes": following.state},
             "why": controller.why,
             "payback": None if payback is None else payback.figures(),
-            "controller": base64.b64encode(controller.to_bytes(evidence=False)).decode("ascii"),
             "known": self._write(begin),
         }
 
     def _write(self, begin: Begin) -> dict[str, Any]:
-        """What is known of keys, into a file beside the states."""
+        """The controller, and what is known of keys, into a file beside the states: manifests are kept for
+        ever.
+        """
         controller = self.controller
         named = np.union1d(controller.evidence.keys, controller.assignment.table[0])
         if controller.pending is not None:
@@ -215,32 +215,26 @@ class FragmentBalance:
             "groups": np.array(groups, dtype=np.int32),
             "times": np.array(times),
         }
-        values = {"evidence": evidence}
+        values = {"evidence": evidence, "controller": controller.to_bytes(evidence=False).hex()}
         if controller.payback is not None:
             values["payback"] = controller.payback.to_bytes().hex()
         data = packed("KnownKeys", values, columns)
         with begin.files("") as files:
-            path = files.path(STATE, "keys", ".known")
-            with files.files.create(path) as file:
-                files.files.write(file, data)
-                files.files.sync(file)
-            files.sync_folders()
-        return {"file": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
+            return files.whole("keys", ".known", data)
 
 
 def _known(
     begin: Begin, said: Said, payback: Payback | None
-) -> tuple[Evidence, dict[int, int], dict[int, float]]:
-    path = Path(begin.folder) / STATE / said["file"]
+) -> tuple[Evidence, dict[int, int], dict[int, float], bytes]:
+    path = Path(begin.folder) / STATE / said["known"]["file"]
     number = begin.number - 1
     try:
-        data = path.read_bytes()
-        if len(data) != said["bytes"] or f"{zlib.crc32(data):08x}" != said["crc32"]:
-            raise ValueError("its length or checksum is not what was written")
-        values, arrays = unpacked("KnownKeys", data)
+        values, arrays = unpacked("KnownKeys", read_whole(path, said["known"]))
         evidence = Evidence.from_bytes(bytes.fromhex(values["evidence"]))
         if payback is not None and "payback" in values:
             payback.read(bytes.fromhex(values["payback"]))
+        held = said.get("controller")  # of an older release
+        controller = bytes.fromhex(values["controller"]) if held is None else base64.b64decode(held)
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{path}: what is known of the keys behind epoch {number} can't be read: {error}. "
@@ -251,6 +245,7 @@ def _known(
         evidence,
         {word: group for word, group in zip(words, groups, strict=True) if group != NO_GROUP},
         {word: time for word, time in zip(words, times, strict=True) if time > 0},
+        controller,
     )
 
 

@@ -26,7 +26,15 @@ from ordstream.ground.nested_cast import align, nullable_inside
 from ordstream.snapshots.files import Files
 from ordstream.snapshots.snapshot import StateRows
 from ordstream.snapshots.state_file import Times, write_state
-from ordstream.spark.streaming.epoch_manifest import STATE
+from ordstream.spark.streaming.epoch_manifest import STATE, Said
+
+
+def read_whole(path: Path, said: Said) -> bytes:
+    """What lies beside the states. OSError, or ValueError: it is not what was written."""
+    data = path.read_bytes()
+    if len(data) != said["bytes"] or f"{zlib.crc32(data):08x}" != said["crc32"]:
+        raise ValueError("its length or checksum is not what was written")
+    return data
 
 
 def run_in_names(run: str) -> str:
@@ -105,6 +113,15 @@ class EpochFiles:
         said = {"file": path.name, **write_state(self.files, path, operator, rows, Times())}
         self.seconds += time.perf_counter() - started
         return said
+
+    def whole(self, what: str, suffix: str, data: bytes) -> dict[str, Any]:
+        """A file beside the states, on the disk; what the manifest says of it."""
+        path = self.path(STATE, what, suffix)
+        with self.files.create(path) as file:
+            self.files.write(file, data)
+            self.files.sync(file)
+        self.sync_folders()
+        return {"file": path.name, "bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
 
     def sync_folders(self) -> None:
         """Bring the names of all files to the disk."""

@@ -10,9 +10,9 @@ from typing import Any
 from ordstream.errors import CheckpointError
 from ordstream.snapshots.files import Damaged, checked_json, read_json
 
-#: Version 2 is version 1 with `balance`; version 3 has maps of key groups and of POSG. The oldest that can
-#: say it is written.
-FORMAT, BALANCED, ROUTED = 1, 2, 3
+#: Version 2 is version 1 with `balance`; version 3 has maps of key groups and of POSG; in version 4 what is
+#: large lies in files: maps, and controllers. The oldest that can say it is written.
+FORMAT, BALANCED, ROUTED, FILED = 1, 2, 3, 4
 KIND = "ordstream epoch"
 #: Folders in which a manifest names files.
 STATE, OUTPUT, WAITING, LATE = "state", "output", "waiting", "late"
@@ -50,10 +50,10 @@ class EpochManifest:
         Rows of this batch that came too late.
     nodes : int
         In how many nodes the fragments ran.
-    maps : mapping of str to str
-        Fragment (from 1) -> what chose the nodes of its rows, base64: key groups, a deployed map, a routing
-        table, or, of the stateless fragment, POSG's. Keyed fragments without one (older versions): by the
-        hash of the core.
+    maps : mapping of str to str or mapping
+        Fragment (from 1) -> what chose the nodes of its rows: key groups, a deployed map, a routing table,
+        or, of the stateless fragment, POSG's. Base64; a large one is `file`, `bytes` and `crc32`, in the
+        folder `state`. Keyed fragments without one (older versions): by the hash of the core.
     states : mapping of str to sequence of mapping
         Operator -> per node `node`, `file`, `bytes`, `rows`, `index`, `index_crc32`; of no node where no
         row has come to the operator yet.
@@ -62,9 +62,9 @@ class EpochManifest:
     finished : bool
         The stream has ended here.
     balance : mapping of str to mapping
-        Fragment (from 1) whose keys move between epochs -> its controller behind this epoch: `controller`
-        (its table, version and the move that the next epoch carries out, base64), `known` (the file of what
-        it knows of keys, in the folder `state`), and figures of the epoch.
+        Fragment (from 1) whose keys move between epochs -> `known` (the file of its controller behind this
+        epoch, with the move that the next one carries out and what it knows of keys, in the folder `state`),
+        and figures of the epoch. Version 2 has the controller beside, as `controller`.
     figures : mapping
         What the epoch took; for people.
     sha256 : str
@@ -84,7 +84,7 @@ class EpochManifest:
     ingress: Said
     late: int
     nodes: int
-    maps: Mapping[str, str]
+    maps: Mapping[str, str | Said]
     states: Mapping[str, Sequence[Said]]
     output: Sequence[Said]
     waiting: Sequence[Said]
@@ -99,7 +99,8 @@ class EpochManifest:
         content = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "sha256"}
         if not content["balance"]:
             del content["balance"]
-        version = BALANCED if self.balance else ROUTED if self.maps else FORMAT
+        filed = self.balance or any(not isinstance(one, str) for one in self.maps.values())
+        version = FILED if filed else ROUTED if self.maps else FORMAT
         return checked_json({"format": KIND, "version": version, **content})
 
     @classmethod
@@ -117,9 +118,9 @@ class EpochManifest:
         if content.pop("format", None) != KIND:
             raise Damaged("it is no manifest of an epoch")
         version = content.pop("version")
-        if version not in (FORMAT, BALANCED, ROUTED):
+        if version not in (FORMAT, BALANCED, ROUTED, FILED):
             raise CheckpointError(
-                f"it has format version {version}; this version of ordstream reads {FORMAT} to {ROUTED}"
+                f"it has format version {version}; this version of ordstream reads {FORMAT} to {FILED}"
             )
         if content["number"] != number:
             raise Damaged(f"it is the manifest of epoch {content['number']}")
@@ -134,11 +135,19 @@ class EpochManifest:
         for parts in self.states.values():
             for part in parts:
                 yield STATE, part["file"]
-        for one in self.balance.values():
-            yield STATE, one["known"]["file"]
+        for one in self.beside():
+            yield STATE, one["file"]
         for folder, files in ((OUTPUT, self.output), (WAITING, self.waiting), (LATE, self.late_output)):
             for one in files:
                 yield folder, one["file"]
+
+    def beside(self) -> Iterator[Said]:
+        """What it says of files that lie beside the states: maps, and what controllers know."""
+        for said in self.maps.values():
+            if not isinstance(said, str):
+                yield said
+        for one in self.balance.values():
+            yield one["known"]
 
     @property
     def next_serial(self) -> int:

@@ -56,7 +56,15 @@ from ordstream.spark.streaming.epoch_functions import (
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, STATE, WAITING, EpochManifest, Said
 from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock
-from ordstream.spark.streaming.kept_maps import FRONT, by_groups, chosen, front_map, kept_maps, map_of
+from ordstream.spark.streaming.kept_maps import (
+    FRONT,
+    by_groups,
+    chosen,
+    front_map,
+    kept_maps,
+    read_map,
+    said_map,
+)
 from ordstream.spark.streaming.micro_batch import InOrder, Rows
 from ordstream.spark.streaming.on_driver import NEVER, SmallBatches, run_here
 from ordstream.spark.streaming.spread import Spread
@@ -244,7 +252,7 @@ class EpochRunner:
         folder = str(self.log.folder)
         if before is None:
             return Begin(folder, number, 0, OrderTag(0), None, {}, self.nodes, {}, end, run=self.run)
-        maps = {int(one): map_of(base64.b64decode(data)) for one, data in before.maps.items()}
+        maps = {int(one): read_map(folder, before.number, said) for one, said in before.maps.items()}
         return Begin(
             folder,
             number,
@@ -443,7 +451,7 @@ class EpochRunner:
             late=head["late"],
             nodes=self.nodes,
             maps={
-                str(one): base64.b64encode(found.to_bytes()).decode("ascii")
+                str(one): said_map(begin, one, found, None if before is None else before.maps.get(str(one)))
                 for one, found in self._taught(results).items()
             },
             states=self._states(begin, results),

@@ -17,6 +17,8 @@ LOGGED = 20_000
 #: Behind this Spark looks in a text for one of `_INTERRUPTIONS` once it has stopped the query, with a
 #: pattern that takes stack for each character: its thread dies of some thousands of them.
 _SOUGHT = "py4j.protocol.Py4JJavaError: An error occurred while calling"
+#: How Spark says that another driver has written into its log, before this one, what it was about to write.
+_CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "SparkConcurrentModificationException")
 _INTERRUPTIONS = (
     "java.lang.InterruptedException",
     "java.io.InterruptedIOException",
@@ -32,12 +34,23 @@ def told_by_task(error: BaseException) -> BaseException:
     """Our error that a task or a source has raised, out of Spark's text with its traces; else the same."""
     found = None if isinstance(error, OrdstreamError) else _TOLD.findall(str(error))
     if not found:
-        return error
+        return overtaken(error) or error
     kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
     plain = isinstance(kind, type) and issubclass(
         kind, SourceError | PlanError | SchemaError | CheckpointError
     )
     return cast(Any, kind)(text) if plain else OrdstreamError(text)
+
+
+def overtaken(error: BaseException) -> CheckpointError | None:
+    """What Spark says where two drivers have one checkpoint, in our words; None: it says something else."""
+    if isinstance(error, OrdstreamError) or not any(one in str(error) for one in _CONCURRENT):
+        return None
+    return CheckpointError(
+        "another driver writes Spark's log of this stream at the same time, so this one stops, and has "
+        "published nothing of the micro-batch. Two queries ran on one checkpoint: give one of them a "
+        "checkpoint of its own"
+    )
 
 
 def for_java(error: BaseException) -> Exception:

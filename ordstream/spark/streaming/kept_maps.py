@@ -7,7 +7,9 @@ same. By default it is the key groups (`GroupRanges`), which is the hash of a st
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ordstream.balance.dkg import DKG
@@ -18,11 +20,17 @@ from ordstream.balance.serial_form import SketchBytesError
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.fragments.fragment import Fragment
 from ordstream.spark.grouping import Choice, Grouped, first_slice, resolve
+from ordstream.spark.streaming.epoch_files import read_whole
+from ordstream.spark.streaming.epoch_functions import Begin
+from ordstream.spark.streaming.epoch_manifest import STATE, Said
 from ordstream.spark.streaming.group_ranges import GroupRanges
 from ordstream.spark.streaming.spread import Spread
+from ordstream.spark.streaming.whole_epochs import way_back
 
 #: The number of the stateless fragment, whose map is POSG's; keyed ones have numbers from 2.
 FRONT = 1
+#: Bytes of a map that lies in the manifest, at most.
+IN_MANIFEST = 3_072
 _KINDS: tuple[Any, ...] = (KeyMap, Assignment, GroupRanges, Spread, FrozenPosg)
 
 
@@ -40,6 +48,40 @@ def map_of(data: bytes) -> Any:
         except SketchBytesError as error:
             seen = error
     raise CheckpointError(f"a map of the last epoch can't be read: {seen}") from seen
+
+
+def read_map(folder: str, epoch: int, said: str | Said) -> Any:
+    """The map that the manifest of an epoch says.
+
+    Raises
+    ------
+    CheckpointError
+        Its file is damaged or gone, or it is of no kind that this release has.
+    """
+    if isinstance(said, str):
+        return map_of(base64.b64decode(said))
+    path = Path(folder) / STATE / said["file"]
+    try:
+        return map_of(read_whole(path, said))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: the map by which rows of epoch {epoch} went to nodes can't be read: {error}. "
+            + way_back(folder, epoch, path)
+        ) from error
+
+
+def said_map(begin: Begin, number: int, grouping: Any, before: str | Said | None) -> str | Said:
+    """What the manifest says of a fragment's map; `before`: what the one in front said. A large one is
+    written once, and named by the manifests of all epochs that it stays for: manifests are kept for ever.
+    """
+    data = grouping.to_bytes()
+    if len(data) <= IN_MANIFEST:
+        return base64.b64encode(data).decode("ascii")
+    held = begin.maps.get(number)
+    if before is not None and not isinstance(before, str) and held is not None and held.to_bytes() == data:
+        return before
+    with begin.files("") as files:
+        return files.whole(f"map{number}", ".map", data)
 
 
 def chosen(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -151,6 +152,8 @@ class Batches:
         What puts a batch into order.
     thread : int or None
         Where a batch is under way.
+    called_by : socket or None
+        By which Java calls.
     """
 
     log: EpochLog
@@ -166,6 +169,7 @@ class Batches:
     cleaned: bool = False
     stopping: bool = False
     thread: int | None = None
+    called_by: socket.socket | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Run, commit and deliver; or skip what was committed.
@@ -181,11 +185,22 @@ class Batches:
             if self.stopping:  # whoever stops the query waits for this call, and may hold the lock
                 raise StreamStopped("the query was stopped before this micro-batch began")
             self.thread = threading.get_ident()
+            self.called_by = _called_by()
             self._run(batch, int(number))
         finally:
             if free:
                 self.thread = None
                 self.busy.release()
+
+    def close(self) -> None:
+        """The query has ended: close the sinks, and the connection by which Java called. It is the stream's
+        own, and py4j's thread behind it, with the memory that Arrow keeps for a thread, would stay for ever.
+        """
+        self.delivery.close()
+        called_by, self.called_by = self.called_by, None
+        if called_by is not None:
+            with contextlib.suppress(OSError):
+                called_by.shutdown(socket.SHUT_RDWR)
 
     def _run(self, batch: DataFrame, number: int) -> None:
         try:
@@ -333,11 +348,11 @@ class StreamQuery:
         try:
             ended = self.query.awaitTermination(cast(Any, timeout))
         except StreamingQueryException as error:
-            self._batches.delivery.close()
+            self._batches.close()
             self._raise(error)
             return True
         if not self.isActive:
-            self._batches.delivery.close()
+            self._batches.close()
         return True if ended is None else bool(ended)
 
     def processAllAvailable(self) -> None:
@@ -376,7 +391,7 @@ class StreamQuery:
             self._batches.stopping = True
             with _hushed():
                 self.query.stop()
-        self._batches.delivery.close()
+        self._batches.close()
 
     def give_way(self) -> None:
         """End as Spark ends a query where the next one of its checkpoint starts: what it runs is cancelled.
@@ -388,7 +403,7 @@ class StreamQuery:
         with _hushed():
             self.query.stop()
         with self._batches.busy:  # Spark does not wait for what Python still does
-            self._batches.delivery.close()
+            self._batches.close()
 
     @property
     def epochs(self) -> list[dict[str, Any]]:
@@ -411,6 +426,24 @@ class StreamQuery:
         """All outputs up to here are committed."""
         last = self._batches.last
         return OrderTag(0) if last is None else OrderTag(*last.emitted_through)
+
+
+def forget_ended(started: Iterable[dict[str, Any]]) -> None:
+    """Of streams that have ended nobody asks their queries, which hold some MB in Java each."""
+    for given in started:
+        try:
+            given["query"] = given["query"] if given["query"] and given["query"].isActive else None
+        except Exception:  # Java is gone
+            given["query"] = None
+
+
+def _called_by() -> socket.socket | None:
+    """The connection by which Java calls in this thread."""
+    try:
+        gateway: Any = SparkContext._gateway
+        return cast(socket.socket, gateway._gateway_client.get_thread_connection().socket)
+    except Exception:  # another version of py4j, or one connection for all threads
+        return None
 
 
 @contextlib.contextmanager

@@ -53,9 +53,10 @@ from ordstream.spark.streaming.epoch_runner import (
     output_schema,
     read_columns,
 )
+from ordstream.spark.streaming.failures import overtaken
 from ordstream.spark.streaming.micro_batch import InOrder, Sorting
 from ordstream.spark.streaming.on_driver import NEVER, SmallBatches
-from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery
+from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery, forget_ended
 from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
 from ordstream.spark.streaming.stored_state import stored
 
@@ -225,10 +226,13 @@ def stream(
         writer = writer if name is None else writer.queryName(name)
         writer = writer.trigger(**keywords) if keywords else writer
         query = StreamQuery(writer.start(), batches)
-    except BaseException:  # Spark refuses the frame, or the name
+    except BaseException as error:  # Spark refuses the frame, or the name, or two drivers at once
         delivery.close()
+        if (lost := overtaken(error)) is not None:
+            raise lost from None
         raise
     given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
+    forget_ended(one for _, one in _started.values())
     _started[log.folder.resolve()] = (pipeline, {**given, "options": options, "sink": sink, "query": query})
     return query
 
@@ -546,7 +550,8 @@ def _prepared(
     if not order and not place:
         raise PlanError(
             "stream needs order_by: this source does not say where a row stands in it, and Spark keeps no "
-            "order inside a micro-batch"
+            f"order inside a micro-batch. Sources of ordstream do, by the column {OFFSET}: name it in "
+            f".schema('..., {OFFSET} BIGINT')"
         )
     return rows, (*carried.ordering, *place, *tied), carried
 

@@ -26,7 +26,7 @@ def missing(folder: Path, manifest: EpochManifest) -> tuple[Path, str] | None:
     to this epoch.
     """
     states = [part for parts in manifest.states.values() for part in parts]
-    states += [one["known"] for one in manifest.balance.values()]
+    states += manifest.beside()
     for place, what, files in (
         (STATE, "the state", states),
         (WAITING, "rows that wait", manifest.waiting),

@@ -9,6 +9,8 @@ import re
 import secrets
 import shutil
 import zlib
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from ordstream.errors import CheckpointError, PlanError, SinkError, shown
@@ -58,6 +60,7 @@ class ParquetFolder:
         self.folder = folder
         self._files = Files()
         self._delivered: int | None = None
+        self._behind: dict[int, list[Path]] = {}  # files of epochs that were not delivered as a whole
 
     def __repr__(self) -> str:
         return f"ParquetFolder({str(self.folder)!r})"
@@ -81,7 +84,7 @@ class ParquetFolder:
             self._clear()
             # What a killed driver has linked is on the disk before anyone relies on it.
             self._files.sync_folder(self.folder)
-            self._delivered = self._newest()
+            self._look()
         except OSError as error:
             raise CheckpointError(
                 f"{error.filename or self.folder}: the output folder can't be opened: "
@@ -109,8 +112,8 @@ class ParquetFolder:
             )
         names = [_name(epoch.number, position, len(files)) for position in range(len(files))]
         try:
-            for path in self.folder.glob(f"epoch-{epoch.number:012d}-*.parquet"):
-                if path.name not in names:
+            for path in self._there(epoch.number):
+                if path.name not in names and path.exists():
                     raise self._other(path, epoch.number)
             for file, name in zip(files, names, strict=True):
                 self._publish(file, self.folder / name, epoch.number)
@@ -131,7 +134,7 @@ class ParquetFolder:
             if epoch is None or number > epoch:
                 self._files.remove(path)
         self._files.sync_folder(self.folder)
-        self._delivered = self._newest()
+        self._look()
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -263,11 +266,24 @@ class ParquetFolder:
                 found.append((path, epoch, position, total))
         return sorted(found, key=lambda one: one[1:])
 
-    def _newest(self) -> int | None:
-        there: dict[int, tuple[int, int]] = {}
-        for _, number, _, total in self._listed():
-            there[number] = (there.get(number, (0, 0))[0] + 1, total)
-        return max((number for number, (have, total) in there.items() if have == total), default=None)
+    def _there(self, epoch: int) -> Iterable[Path]:
+        """Files of an epoch. Of one behind all that were delivered without a list of the folder, which takes
+        longer with each epoch.
+        """
+        if self._delivered is None or epoch > self._delivered:
+            return self._behind.get(epoch, ())
+        return self.folder.glob(f"epoch-{epoch:012d}-*.parquet")
+
+    def _look(self) -> None:
+        """See which epoch is the newest one all of whose files are there, and what lies behind it."""
+        there: dict[int, list[Path]] = defaultdict(list)
+        self._delivered = None
+        for path, number, _, total in self._listed():
+            there[number].append(path)
+            if len(there[number]) == total:
+                self._delivered = number
+        least = -1 if self._delivered is None else self._delivered
+        self._behind = {number: paths for number, paths in there.items() if number > least}
 
 
 def _hidden(name: str) -> bool:

@@ -44,7 +44,8 @@ class Files(DataSource):
     that comes too late is noticed only while the query runs. Files whose names do not end in ``.parquet``,
     ``.arrow`` or ``.feather``, or begin with ``.`` or ``_``, are not looked at.
 
-    The columns are those of the first file, and `_offset`; or those of ``.schema(...)``, by name.
+    The columns are those of the first file, and `_offset`; or those of ``.schema(...)``, by name, which has
+    to name `_offset`, too, where rows are to be in the source's order.
     """
 
     @classmethod
@@ -164,7 +165,7 @@ class FilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._known.get(name)
         if known is None:
             known = self._known[name] = look(self._folder, name)
-        for told in start["files"]:
+        for told in start["files"] if name == start["file"] else ():
             if told[0] == name and tuple(told) != known:
                 raise SourceError(
                     f"{self._folder / name}: the file was changed after {start['row']} of its rows were "

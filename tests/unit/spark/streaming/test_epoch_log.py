@@ -1,8 +1,10 @@
 """The chain of commits of a stream, without Spark."""
 
 import errno
+import os
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ pytest.importorskip("pyspark")
 from ordstream.commands.cli import main
 from ordstream.errors import CheckpointError, PlanError
 from ordstream.snapshots.files import Files
+from ordstream.spark.streaming import epoch_log
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
 from ordstream.spark.streaming.rewind import rewind
@@ -89,6 +92,30 @@ def test_states_of_two_epochs_stay_and_all_outputs(tmp_path):
     log.path(2).unlink()
     with pytest.raises(CheckpointError, match=r"000000000002\.json: is missing, and there are later epochs"):
         list(log.all())
+
+
+def test_an_epoch_looks_at_no_folder_that_grows(tmp_path, monkeypatch):
+    """Manifests and output are there for ever, and a list of them took longer with each epoch. They are
+    looked at now and then.
+    """
+    seen = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: [seen.append(Path(path).name), listdir(path)][1])
+    monkeypatch.setattr(epoch_log, "LOOKED_AT", 4)
+    log = filled(tmp_path / "c", 9)
+    for number in range(9, 17):
+        left = log.folder / "output" / f"{number - 2:012d}-0-lost.parquet"
+        half = log.folder / "commits" / f".{number:012d}-1-a.tmp"
+        log.publish(manifest(log, number))
+        left.touch()
+        half.touch()
+        seen.clear()
+        log.collect(number)
+        looked = number % 4 == 0
+        assert ("commits" in seen, "output" in seen) == (looked, looked)
+        assert (left.exists(), half.exists()) == (not looked, not looked)
+    assert names(log, "output") == list(range(17))
+    assert len(list(log.all())) == len(listdir(log.folder / "commits")) == 17
 
 
 @pytest.mark.parametrize("at", [20, 200, -3])

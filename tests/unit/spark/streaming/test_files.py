@@ -64,6 +64,26 @@ def expected(first, last):
     return [(n, f"w{n}", n) for n in range(first, last)]
 
 
+def test_many_files_of_a_batch_are_each_looked_at_once(tmp_path):
+    """Each new file was compared with each of the batch in front: seconds for 10,000 behind 10,000."""
+
+    class Told(list):
+        reads = 0
+
+        def __iter__(self):
+            Told.reads += 1
+            return super().__iter__()
+
+    for number in range(40):
+        put(tmp_path / "in", f"{number:02d}.parquet", number * 3, 3)
+    found = reader(tmp_path / "in", maxRows="62")
+    start = found.latestOffset(found.initialOffset(), ReadMaxRows(62))
+    Told.reads = 0
+    end = found.latestOffset(start | {"files": Told(start["files"])}, ALL)
+    assert Told.reads <= 2
+    assert rows(found, start, end) == expected(62, 120)
+
+
 def test_offsets_count_rows_over_files(folder):
     one = reader(folder)
     start = one.initialOffset()

@@ -6,6 +6,8 @@ import base64
 import contextlib
 import random
 import time
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +18,7 @@ import pytest
 import ordstream as od
 from ordstream.balance.mixed import Assignment, Controller, Payback, Report
 from ordstream.balance.mixed.payback import NOTHING
+from ordstream.balance.serial_form import packed, unpacked
 from ordstream.errors import CheckpointError, PlanError
 
 pytest.importorskip("pyspark")
@@ -24,6 +27,7 @@ from epoch_frames import SCHEMA, Stream, answer, install, rows
 from ordstream.fragments.key_costs import row_bytes
 from ordstream.snapshots.files import Files
 from ordstream.snapshots.state_file import FileRows
+from ordstream.spark.streaming import kept_maps
 from ordstream.spark.streaming.balancing import FragmentBalance
 from ordstream.spark.streaming.epoch_functions import FINISH
 from ordstream.spark.streaming.key_costs import NO_GROUP
@@ -286,6 +290,55 @@ def test_a_move_whose_epoch_was_not_committed_has_not_happened(tmp_path, at_rand
     assert again.maps == last.maps
     assert (moved(again), moved(again, "by_ring")) == (0, 0)
     stream.epoch(table.slice(75, 15), nodes=2, policy=MIXED)
+    stream.epoch(table.slice(0, 0), end=FINISH, nodes=2)
+    assert stream.output() == answer(stream.pipeline, table)
+
+
+def test_manifests_stay_small_where_tables_are_large(tmp_path, at_random, monkeypatch):
+    """Manifests are kept for ever, and with 3,000 keys in the routing table each one had 145 kB. Table and
+    controller lie beside the states, which go with their epochs.
+    """
+    monkeypatch.setattr(kept_maps, "IN_MANIFEST", 1_000)
+    table, stream = skewed(8_000, 4, users=3_000), Stream(tmp_path / "c", counts())
+    made, state = [], tmp_path / "c" / "state"
+    for low in range(0, 6_000, 1_500):
+        made.append(stream.epoch(table.slice(low, 1_500), nodes=2, policy=MIXED))
+    assert made[-1].balance["2"]["table"] > 200
+    assert max(stream.log.path(one.number).stat().st_size for one in made) < 4_000
+    assert len({one.maps["2"]["file"] for one in made[1:]}) == 3  # each epoch has another table
+    path = state / made[-1].maps["2"]["file"]
+    data = path.read_bytes()
+    path.unlink()
+    with pytest.raises(CheckpointError, match="map by which rows of epoch 3 went to nodes can't be read"):
+        stream.epoch(table.slice(6_000, 500), nodes=2, policy=MIXED)
+    path.write_bytes(data[:-1] + b"x")
+    for options in ({"policy": MIXED}, {}):
+        with pytest.raises(CheckpointError, match=r"checksum is not what.*epoch 2: od\.spark\.rewind"):
+            stream.epoch(table.slice(6_000, 500), nodes=2, **options)
+    path.write_bytes(data)
+    for low in range(6_000, 8_000, 500):  # balance= is left out: the table stays, and is written no more
+        left = stream.epoch(table.slice(low, 500), nodes=2)
+        assert left.maps == made[-1].maps
+    assert [one.name for one in state.glob("*.map")] == [path.name]
+    assert not list(state.glob("*.known"))
+    stream.epoch(table.slice(0, 0), end=FINISH, nodes=2)
+    assert stream.output() == answer(stream.pipeline, table)
+
+
+def test_a_controller_of_an_older_release_is_in_the_manifest(tmp_path, at_random):
+    table, stream = skewed(120, 5), Stream(tmp_path / "c", counts())
+    first = stream.epoch(table.slice(0, 60), nodes=2, policy=MIXED, commit=False)
+    said = first.balance["2"]
+    path = tmp_path / "c" / "state" / said["known"]["file"]
+    values, arrays = unpacked("KnownKeys", path.read_bytes())
+    controller = bytes.fromhex(values.pop("controller"))
+    data = packed("KnownKeys", values, arrays)
+    path.write_bytes(data)
+    known = said["known"] | {"bytes": len(data), "crc32": f"{zlib.crc32(data):08x}"}
+    held = base64.b64encode(controller).decode()
+    stream.log.publish(replace(first, balance={"2": {**said, "known": known, "controller": held}}))
+    made = stream.epoch(table.slice(60, 60), nodes=2, policy=MIXED)
+    assert moved(made) == said["next"]["keys"]
     stream.epoch(table.slice(0, 0), end=FINISH, nodes=2)
     assert stream.output() == answer(stream.pipeline, table)
 

@@ -127,6 +127,23 @@ def test_an_epoch_that_is_another_one_is_refused(tmp_path, epochs, info):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["_ordstream.json"]
 
 
+def test_an_epoch_is_put_there_without_a_list_of_all_others(tmp_path, epochs, info, monkeypatch):
+    sink = opened(tmp_path / "out", info)
+    with monkeypatch.context() as patch:
+        for name in ("listdir", "scandir"):
+            patch.setattr(os, name, lambda path: pytest.fail(f"{path} is listed"))
+        for epoch in epochs[:3]:
+            sink.deliver(epoch)
+    sink = opened(tmp_path / "out", info)
+    (tmp_path / "out" / "epoch-000000000003-00000-of-00002.parquet").touch()
+    again = opened(tmp_path / "out", info)  # half of another epoch 3 was there
+    with pytest.raises(CheckpointError, match="not of the epoch 3 that is committed"):
+        again.deliver(epochs[3])
+    sink.back_to(2)
+    sink.deliver(epochs[3])
+    assert same(pq.read_table(tmp_path / "out"), whole(SIZES))
+
+
 def test_a_copy_that_was_damaged_is_seen(tmp_path, epochs, info, monkeypatch):
     link = Files.link
 
