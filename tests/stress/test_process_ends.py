@@ -242,7 +242,7 @@ def test_fork() -> None:
     status, out, errors, _ = script(
         """
         import warnings
-        warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)  # Python 3.12
+        warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)  # from 3.12
         data = table("zipf", 3000)
         ok = lambda found: difference(rows_of(found), keyed_rows("zipf", 3000)) is None
         stream = keyed().stream(data, workers=2, chunk_rows=1)
