@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ordstream._core.flow.reader import Reader
-from ordstream.errors import Cancelled, OperatorError, PlanError
+from ordstream.errors import OperatorError, PlanError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Figures, Outcome, report_of
@@ -31,6 +31,7 @@ from ordstream.fragments.wire import CALL, CALLER, FAILED, FIGURES, SHIFT, STATE
 from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.merge_log import log_of, of_source
+from ordstream.node.open_streams import cancelled, open_streams
 from ordstream.node.report import Report
 from ordstream.node.result import Result
 from ordstream.node.source import is_live
@@ -127,15 +128,15 @@ class ProcessStream(Reader):
         self._given_at = self._held_since = 0.0
         self._started = self._seconds = 0.0
         self._report: Report | None = None
-        self._offered = self._delivered = (
-            OrderTag(0) if self._marking is None else self._marking.begin.emitted_through
-        )
+        begin = OrderTag(0) if self._marking is None else self._marking.begin.emitted_through
+        self._offered = self._delivered = begin
         self._read_by: int | None = None
         self._wanted = False  # another thread asks for the nodes' figures
         self._unheard: set[tuple[int, int]] = set()
         self._heard = threading.Event()
         self._pid = os.getpid()
         self._closed = False
+        open_streams.add(self)
 
     # ---------------------------------------------------------------------------------------- running
 
@@ -227,7 +228,7 @@ class ProcessStream(Reader):
             if self._fatal is not None:
                 raise self._fatal
             if self._cancelled:
-                raise Cancelled("the run was cancelled before its end")
+                raise cancelled()
             if self._wanted:
                 self._ask()
             progressed = driver.step()

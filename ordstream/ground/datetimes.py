@@ -90,8 +90,12 @@ def numpy_count(value: np.generic, type_: pa.DataType) -> int | None:
         return None
     if np.datetime_data(value.dtype)[0] == "generic":
         return None
-    made = value.astype(f"M8[{'D' if is_date else type_.unit}]")
-    if made.astype(value.dtype) != value:  # NumPy rounds, and wraps around
+    try:
+        made = value.astype(f"M8[{'D' if is_date else type_.unit}]")
+        is_exact = made.astype(value.dtype) == value  # NumPy rounds, and before 2.5 wraps around
+    except OverflowError:
+        is_exact = False
+    if not is_exact:
         raise ValueError("can't be stored exactly")
     return int(made.astype(np.int64)) * (_DAY["ms"] if pat.is_date64(type_) else 1)
 

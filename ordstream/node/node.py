@@ -10,11 +10,9 @@ plain iterator) gets a feeding thread of its own, unless `feeder="caller"`.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
-import weakref
 from typing import Any, Unpack
 
 import numpy as np
@@ -36,6 +34,7 @@ from ordstream.node.core_options import core_options, passing_unread
 from ordstream.node.feeder import Feeder
 from ordstream.node.merge_log import MergeLog, log_of, of_source
 from ordstream.node.merging import MergedSources
+from ordstream.node.open_streams import open_streams
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
@@ -61,8 +60,6 @@ MAX_BYTES = 512 << 20  # default cap on what is in flight
 READ_WAIT_S = 0.05
 # How long close() waits for another thread that is reading.
 CLOSE_WAIT_S = 10.0
-
-_open_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 @documented(stream=False, pipeline=True)
@@ -254,7 +251,7 @@ class Stream(Unmoved, Reader):
         self._core.keep_active(whole("start_only: workers", workers, 1, 1024))
 
     def _start_threads(self) -> None:
-        _open_streams.add(self)
+        open_streams.add(self)
         self._started = time.perf_counter()
         self._core.start_clock()
         self._workers.start()
@@ -537,7 +534,7 @@ class Stream(Unmoved, Reader):
                 self._giving_back = False  # an interrupted close is repeated
         self._shed, shedding = outcome(self._made.sheds, self._settings.shed_partition)
         self._report = self._make_report((statistics, samples), self._seconds, through, leaked, shedding)
-        _open_streams.discard(self)
+        open_streams.discard(self)
         self._feeder.let_go()
         self._positions = None
         if self._settings.debug and leaked:
@@ -580,19 +577,15 @@ class Stream(Unmoved, Reader):
         return self._shed
 
 
-@atexit.register
-def _close_all() -> None:
-    for stream in list(_open_streams):
-        stream.close()
-
-
 def _forget_after_fork() -> None:
     forget_starts()
-    for stream in list(_open_streams):
+    for stream in list(open_streams):
+        if not isinstance(stream, Stream):
+            continue
         stream._closed = True  # its threads do not exist here; the parent owns the run
         # one of those threads may have held them
         stream._reading, stream._feeder.lock = threading.RLock(), threading.RLock()
-    _open_streams.clear()
+    open_streams.clear()
 
 
 if hasattr(os, "register_at_fork"):

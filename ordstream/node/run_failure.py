@@ -16,6 +16,7 @@ from ordstream.errors import Cancelled, OperatorError, OrdstreamError, SourceErr
 from ordstream.ground.ordercheck import runs_backwards, stored
 from ordstream.ground.types import is_string, storage_type, storage_values
 from ordstream.ground.user_code import place_of
+from ordstream.node.open_streams import cancelled
 from ordstream.operators.operator import Operator
 from ordstream.operators.punctuation import Every
 from ordstream.plan.clock import clock_needed_by, with_clock_column
@@ -66,7 +67,7 @@ def failure(
             return MemoryError("the node ran out of memory; lower max_bytes or the size of the state")
         if feeding is not None:
             return feeding
-        return Cancelled("the run was cancelled before its end") if core.stopped else None
+        return cancelled() if core.stopped else None
     index, serial, code, message, cause = found
     if index == -2:
         return MemoryError(message)
@@ -104,7 +105,7 @@ def failure(
         if cause is not None and not isinstance(cause, Exception):
             return raised
         if isinstance(cause, Cancelled) and core.stopped:
-            return cause
+            return cancelled()
         if code == EARLIER and failed is not None:
             cause = ValueError(backwards(message, failed.input, failed.op, keyed=bool(failed.key)))
         reason = message if cause is None else told(cause)

@@ -57,8 +57,21 @@ def asker(thread: threading.Thread) -> threading.Thread:
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread that may run user code; an interrupt meanwhile is raised when it has started."""
-    start_surely(thread, stack_bytes())
+    """Start a thread that may run user code; an interrupt meanwhile is raised when it has started.
+
+    Raises
+    ------
+    RuntimeError
+        There can be no more threads, or no more now.
+    """
+    try:
+        start_surely(thread, stack_bytes())
+    except RuntimeError as error:
+        if "shutdown" in str(error):  # Python before 3.12.3, as soon as the main thread has ended
+            advice = "have the main thread wait for the run: join the thread that runs it"
+        else:
+            advice = "allow more (ulimit -u), or use fewer workers (with workers=0 a table needs none)"
+        raise RuntimeError(f"thread {thread.name!r}: {error}; {advice}") from error
 
 
 class WorkerThreads:

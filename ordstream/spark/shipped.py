@@ -30,7 +30,8 @@ class Shipped:
     Raises
     ------
     ImportError
-        In the worker, on unpacking: it has no ordstream, another one, or one whose core is not built.
+        In the worker, on unpacking: it has no ordstream, another one, or one whose core is not built; or
+        it lacks what the pipeline's functions refer to.
     """
 
     def __init_subclass__(cls, **given: Any) -> None:
@@ -144,7 +145,14 @@ def _unpacker() -> Callable[[Origin, bytes], Any]:
                     f"{advice}"
                 )
             found._like_driver = driver  # type: ignore[attr-defined]
-        kind, state = pickle.loads(data)
+        try:
+            kind, state = pickle.loads(data)
+        except (ImportError, AttributeError) as error:
+            raise ImportError(
+                "this Spark worker can't find what the pipeline's functions refer to "
+                f"({type(error).__name__}: {error}): define it in a module that workers can import (as "
+                "SparkContext.addPyFile gives them one); a `type` statement of a script is not sent along"
+            ) from error
         made = kind.__new__(kind)
         made.__dict__.update(state)
         return made

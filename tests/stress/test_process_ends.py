@@ -181,6 +181,44 @@ def test_interpreter_exits_with_an_open_stream(workers: Any, state: str) -> None
     assert seconds < 30
 
 
+@pytest.mark.parametrize("state", ["fresh", "running"])
+def test_interpreter_exits_with_an_open_stream_over_processes(state: str) -> None:
+    """It printed the trace of an import that failed, twice."""
+    status, _, errors, _ = script(
+        f"""
+        stream = keyed().stream(batches("zipf", 50_000, 1000), processes=2)
+        if "{state}" != "fresh":
+            next(stream)
+        """
+    )
+    assert (status, errors) == (0, "")
+
+
+@pytest.mark.parametrize("spread", ["workers", "processes"])
+def test_a_daemon_thread_that_reads_at_exit_ends_without_a_word(spread: str) -> None:
+    """It printed the trace of Cancelled, or the beginning of it; and one that begins again would not end."""
+    status, _, errors, seconds = script(
+        f"""
+        def source():
+            while True:
+                yield batches("few", 10, 10)[0]
+                time.sleep(0.001)
+        began = threading.Event()
+        def read():
+            while True:
+                try:
+                    for batch in keyed().stream(source(), {spread}=2):
+                        began.set()
+                except Exception as error:
+                    print("told", error, file=sys.stderr)
+        threading.Thread(target=read, daemon=True).start()
+        began.wait()
+        """
+    )
+    assert (status, errors) == (0, "")
+    assert seconds < 30
+
+
 def test_exit_from_a_thread_with_an_open_stream_and_a_blocked_source() -> None:
     status, _, errors, seconds = script(
         """
@@ -203,6 +241,8 @@ def test_fork() -> None:
     """
     status, out, errors, _ = script(
         """
+        import warnings
+        warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)  # from 3.12
         data = table("zipf", 3000)
         ok = lambda found: difference(rows_of(found), keyed_rows("zipf", 3000)) is None
         stream = keyed().stream(data, workers=2, chunk_rows=1)

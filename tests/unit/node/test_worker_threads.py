@@ -168,3 +168,29 @@ def test_the_stack_grows_with_the_recursion_limit() -> None:
     assert sizes == sorted(sizes)
     assert sizes[1] >= 2_000 * worker_threads.LEVEL_BYTES
     assert sizes[-1] <= 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("can't start new thread", "allow more"),
+        ("can't create new thread at interpreter shutdown", "have the main thread wait"),
+    ],
+)
+def test_a_thread_that_can_not_start_is_named_with_what_to_do(
+    said: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second: Python before 3.12.3, in a thread that goes on when the main thread has ended."""
+    begin = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "ordstream-worker-1":
+            raise RuntimeError(said)
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    rows = pa.table({"x": range(10)})
+    with pytest.raises(RuntimeError, match=f"thread 'ordstream-worker-1': {said}; {advice}"):
+        od.Pipeline(rows.schema).filter(od.col("x") > 3).run(rows, workers=2)
+    monkeypatch.undo()
+    assert not [one.name for one in threading.enumerate() if one.name.startswith("ordstream-worker")]

@@ -157,6 +157,7 @@ def test_arrays_are_reused_when_nobody_keeps_them(shown):
     assert len(set(addresses)) == 1
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")  # NumPy 2.5
 def test_arrays_that_were_changed_are_not_reused():
     """Each call gets writable arrays of one dimension."""
 

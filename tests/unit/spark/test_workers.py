@@ -25,13 +25,15 @@ UNPACK = (
 )
 
 
-def in_a_worker(folder):
+def in_a_worker(folder, pipeline=None):
     """The end of a process that unpacks a node's function twice, with `folder` as the first on its path,
     as a worker's current one is.
     """
     import pyarrow as pa
 
-    function, _ = node_function(od.Pipeline(pa.schema([("ts", pa.int64())])).select("ts"), order_by=("ts",))
+    if pipeline is None:
+        pipeline = od.Pipeline(pa.schema([("ts", pa.int64())])).select("ts")
+    function, _ = node_function(pipeline, order_by=("ts",))
     data = cloudpickle.dumps(function)
     program = (
         f"import sys; sys.path[:] = [{str(folder)!r}, *(p for p in sys.path if p not in ('', "
@@ -89,6 +91,34 @@ def test_another_ordstream_is_told_with_both_places(tmp_path, kind):
     assert last.startswith("ImportError: this Spark worker ")
     assert "start Spark in another folder" in last
     assert _reason(f"An exception was thrown from the Python worker:\n{ended.stderr.decode()}") == last
+
+
+def test_what_a_worker_does_not_find_is_told_with_what_to_do(tmp_path, monkeypatch):
+    import pyarrow as pa
+
+    (tmp_path / "drivers_own.py").write_text("def keep(row):\n    return row.ts > 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from drivers_own import keep
+
+    (tmp_path / "workers").mkdir()
+    ended = in_a_worker(tmp_path / "workers", od.Pipeline(pa.schema([("ts", pa.int64())])).filter(keep))
+    last = ended.stderr.decode().splitlines()[-1]
+    assert "functions refer to (ModuleNotFoundError: No module named 'drivers_own'): define it" in last
+    assert "addPyFile" in last
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="there are no `type` statements")
+def test_of_a_type_statement_it_is_said_that_it_does_not_go_to_workers(monkeypatch):
+    """cloudpickle 3.1 refers to it by its name."""
+    import pyarrow as pa
+
+    script = {"__name__": "__main__"}
+    exec("type Number = int\ndef keep(row): return isinstance(row.ts, Number.__value__)", script)
+    monkeypatch.setattr(sys.modules["__main__"], "Number", script["Number"], raising=False)
+    ended = in_a_worker(PACKAGE.parent, od.Pipeline(pa.schema([("ts", pa.int64())])).filter(script["keep"]))
+    last = ended.stderr.decode().splitlines()[-1]
+    assert "Can't get attribute 'Number'" in last
+    assert "a `type` statement of a script is not sent along" in last
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\n    ^^^\n'
