@@ -196,7 +196,7 @@ def learns_once_and_stays(folder, sent):
     made, maps = [], []
     for low in (0, 300, 600):
         made.append(stream.epoch(table.slice(low, 300), nodes=2, grouping=grouping))
-        maps.append(read_map(str(tmp_path / "c"), low // 300, made[-1].maps["1"]))
+        maps.append(read_map(str(folder), low // 300, made[-1].maps["1"]))
     assert [(one.learnt, one.rows) for one in maps] == [(False, 300), (True, 600), (True, 600)]
     assert made[1].maps == made[2].maps
     assert sent[:2] == [[150, 150]] * 2
