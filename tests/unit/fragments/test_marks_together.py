@@ -26,6 +26,7 @@ from ordstream.fragments.same_process import run_here
 from ordstream.fragments.time_marks import PlacedRows, TimeMark, mark_tag, placed_among
 from ordstream.fragments.wire import MARK, SocketLink, marks_of
 from ordstream.ground.ordertags import TAG, in_front, source_tags, tags_of
+from ordstream.node.steps import Steps
 from ordstream.reference.run_serial import run_serial
 
 SCHEMA = pa.schema([("n", pa.int64()), pa.field(TAG, pa.binary(), nullable=False)])
@@ -349,6 +350,27 @@ def test_marks_of_a_block_are_one_frame():
     out.mark(*marks[0])
     assert [kind for kind, _ in posts.frames] == [MARK] * 4
     assert [[*marks_of(body)] for _, body in posts.frames] == [marks, marks, marks[:1], marks[:1]]
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_steps_of_marks_that_nothing_leaves_of_are_let_go(balanced, monkeypatch):
+    """The keys that each mark closed stayed in the node until a row left it: where a filter behind lets none
+    pass (a stream that waits for an alert), for ever.
+    """
+    found, marks = [], Steps.marks
+
+    def watched(self):
+        given = marks(self)
+        found.append(len(given))
+        return given
+
+    monkeypatch.setattr(Steps, "marks", watched)
+    table = data(12_000)
+    quiet = windows(table).filter(od.col("n") < 0)
+    given = {1: Controller(od.Mixed(theta=1.0), 2)} if balanced else None
+    assert run_here(quiet, table, 2, {}, block_rows=500, balance=given).table.num_rows == 0
+    assert sum(found) > 5_000
+    assert max(found) < 500
 
 
 @pytest.mark.parametrize("made", [windows, chained])
