@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 #: node has rows that it did not take, and where none has any.
 BLOCKS_AHEAD = 2
 IDLE_BLOCKS_AHEAD = 8
+#: Where more marks of the clock are on their way the source waits: rows have credit, and marks have none.
+MARKS_AHEAD = 1 << 17
 
 
 def tag_of_serial(serial: int) -> bytes:
@@ -113,6 +115,8 @@ class Driver:
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
         self._source_ended = False
         self._sent: deque[bytes] = deque(maxlen=IDLE_BLOCKS_AHEAD)  # behind each of the last blocks
+        # of blocks with marks that are on their way: behind the block, and marks in front of it
+        self._marked: deque[tuple[bytes, int]] = deque()
         self._outcomes: list[Outcome] = []
         self._failed = False  # one of them has an error
         self._figures: dict[tuple[int, int], Figures] = {}
@@ -146,7 +150,7 @@ class Driver:
             progressed |= self._balance(self._balancing)
             if self._balancing.pauses:
                 return progressed
-        if not blocks.ready() or self._gathers():
+        if not blocks.ready() or self._gathers() or self._many_marks():
             return progressed
         free, most, before, latest = self.out.free(), None, blocks.rows, blocks.latest
         if not free:
@@ -159,6 +163,7 @@ class Driver:
         if block is not None:
             if marking is not None and marking.due(before):
                 self._mark(marking, before, latest)
+            marks = self._marks
             self._put_times(blocks.marks)
             rows = tagged(*block, self._tagged_schema)
             nodes = self._spread.nodes(block[0], rows, free)
@@ -168,6 +173,8 @@ class Driver:
             low = in_front(self.blocks.rows + 1)
             self.out.set_low(low)
             self._sent.append(low)
+            if blocks.marks:
+                self._marked.append((low, marks))
         if self.blocks.over:
             return self._source_over() or progressed
         self.out.pump()
@@ -183,6 +190,15 @@ class Driver:
         sent, ahead = self._sent, IDLE_BLOCKS_AHEAD if self.out.rests else BLOCKS_AHEAD
         many = len(sent) >= ahead and self.merge.low < sent[-ahead]
         return many and self.blocks.due_in() > 0.0
+
+    def _many_marks(self) -> bool:
+        """More marks of the clock are on their way through all nodes than should be: a fragment that gets no
+        rows gets them all, and may take longer than the one in front.
+        """
+        marked = self._marked
+        while marked and self.merge.low >= marked[0][0]:
+            marked.popleft()
+        return bool(marked) and self._marks - marked[0][1] > MARKS_AHEAD
 
     @property
     def due_in(self) -> float | None:

@@ -241,6 +241,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self._note_left()
         if self._tags and self._tags[0].last <= serial:
             self._place_skips()
+            self._take_steps()  # where nothing leaves, nobody else asks for them
         while self._tags and self._tags[0].last <= serial:
             self._tags.popleft()
         if self._mark_steps and self._mark_steps[0].last <= serial:
@@ -353,18 +354,19 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     def _steps_of_marks(self, serials: Int64s) -> list[_MarkSteps]:
         """The steps of marks that outputs with these serials may come from, in their order."""
-        if not self._marks:
-            return []
-        position = {one.name: k for k, one in enumerate(self.fragment.operators, self.fragment.first)}
-        new = [
-            _MarkSteps(position[name], first, ends, data)
-            for name, first, ends, data in self._stream.steps.marks()
-        ]
-        if new:
-            self._mark_steps += new
-            self._mark_steps.sort(key=_first)
+        self._take_steps()
         start = bisect_left(self._mark_steps, int(serials[0]), key=_last)
         return self._mark_steps[start : bisect_right(self._mark_steps, int(serials[-1]), key=_first)]
+
+    def _take_steps(self) -> None:
+        """The steps of marks that the core has made since the last call."""
+        new = self._stream.steps.marks() if self._marks else ()
+        if new:
+            position = {one.name: k for k, one in enumerate(self.fragment.operators, self.fragment.first)}
+            self._mark_steps += [
+                _MarkSteps(position[name], first, ends, data) for name, first, ends, data in new
+            ]
+            self._mark_steps.sort(key=_first)
 
     def _row_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tags of outputs of rows."""

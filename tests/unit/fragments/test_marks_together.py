@@ -15,9 +15,10 @@ from random_moves import RandomMoves
 
 import ordstream as od
 from ordstream.balance.mixed.controller import Controller
-from ordstream.fragments import measured_keys
+from ordstream.fragments import driver, measured_keys
 from ordstream.fragments.channels import Outbox
 from ordstream.fragments.fragment_node import FragmentNode
+from ordstream.fragments.live_node import LiveNode
 from ordstream.fragments.mark_kinds import SNAPSHOT, TIME, numbered
 from ordstream.fragments.measured_keys import MeasuredNode
 from ordstream.fragments.merging import TagMerge, Tags, behind
@@ -26,6 +27,7 @@ from ordstream.fragments.same_process import run_here
 from ordstream.fragments.time_marks import PlacedRows, TimeMark, mark_tag, placed_among
 from ordstream.fragments.wire import MARK, SocketLink, marks_of
 from ordstream.ground.ordertags import TAG, in_front, source_tags, tags_of
+from ordstream.node.steps import Steps
 from ordstream.reference.run_serial import run_serial
 
 SCHEMA = pa.schema([("n", pa.int64()), pa.field(TAG, pa.binary(), nullable=False)])
@@ -349,6 +351,54 @@ def test_marks_of_a_block_are_one_frame():
     out.mark(*marks[0])
     assert [kind for kind, _ in posts.frames] == [MARK] * 4
     assert [[*marks_of(body)] for _, body in posts.frames] == [marks, marks, marks[:1], marks[:1]]
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_steps_of_marks_that_nothing_leaves_of_are_let_go(balanced, monkeypatch):
+    """The keys that each mark closed stayed in the node until a row left it: where a filter behind lets none
+    pass (a stream that waits for an alert), for ever.
+    """
+    found, marks = [], Steps.marks
+
+    def watched(self):
+        given = marks(self)
+        found.append(len(given))
+        return given
+
+    monkeypatch.setattr(Steps, "marks", watched)
+    table = data(12_000)
+    quiet = windows(table).filter(od.col("n") < 0)
+    given = {1: Controller(od.Mixed(theta=1.0), 2)} if balanced else None
+    assert run_here(quiet, table, 2, {}, block_rows=500, balance=given).table.num_rows == 0
+    assert sum(found) > 5_000
+    assert max(found) < 500
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_marks_that_wait_are_bounded(quiet, monkeypatch):
+    """A fragment that gets no rows, for a filter in front, fell behind the source by any number of marks."""
+    most, mark = [0], TagMerge.mark
+
+    def watched(self, number, tag):
+        mark(self, number, tag)
+        most[0] = max(most[0], len(self.marks))
+
+    turns, step = Counter(), LiveNode.step
+
+    def slow(self):
+        turns[self.fragment, self.node] += 1
+        return step(self) if self.fragment < 1 or turns[self.fragment, self.node] % 100 == 0 else True
+
+    monkeypatch.setattr(TagMerge, "mark", watched)
+    monkeypatch.setattr(LiveNode, "step", slow)
+    monkeypatch.setattr(driver, "MARKS_AHEAD", 20)
+    table = data(6_000)
+    pipeline = od.Pipeline(table.schema).filter(od.col("v") < (0 if quiet else 3))
+    pipeline = pipeline.key_by("k").window(od.tumbling(1), time="ts").aggregate(n=od.count())
+    pipeline = pipeline.key_by("n").scan(z=od.count())
+    found = run_here(pipeline, table, 2, {}, block_rows=100)
+    assert found.table.equals(run_serial(pipeline, table).table)
+    assert 0 < most[0] < 150
 
 
 @pytest.mark.parametrize("made", [windows, chained])
