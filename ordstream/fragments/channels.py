@@ -160,7 +160,7 @@ class Outbox:
     def offer(self, batch: pa.RecordBatch, nodes: npt.NDArray[np.int32] | int = 0) -> None:
         """Send rows, in the order of their tags, to the receiver of each, or all to one."""
         if self._plain is None or not batch.schema.equals(self._plain):
-            batch = _without_views(batch)
+            batch = without_views(batch)
             self._plain = batch.schema
         last = behind(tags_of(batch)[-1].as_py())
         small = batch.nbytes <= self._cap
@@ -240,7 +240,7 @@ def _divided(batch: pa.RecordBatch, nodes: Any, receivers: int) -> Iterator[tupl
         start += count
 
 
-def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with string views as strings: Arrow does not take some of them."""
     if pa.string_view() not in batch.schema.types:
         return batch

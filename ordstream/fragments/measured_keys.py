@@ -169,6 +169,7 @@ class MeasuredKeys:
     def __init__(self, route: MovingRoute, node: int) -> None:
         self._route, self._node = route, node
         kinds = [route.schema.field(index).type for index in route.key]
+        self._kinds = [pa.string() if one == pa.string_view() else one for one in kinds]
         # an integer is its own word, and need not be remembered; but for one whose word is that of null
         self._kind = kinds[0] if len(kinds) == 1 and pat.is_integer(kinds[0]) else None
         self._counts = KeyCounts()
@@ -207,8 +208,8 @@ class MeasuredKeys:
             if not unclear.any():
                 return
             words, columns = words[unclear], [columns[0].filter(mask(unclear))]
-        view = pa.string_view()
-        self._met.append((words, [one.cast(pa.string()) if one.type == view else one for one in columns]))
+        # each to its own type: rows that came, and states, may have others
+        self._met.append((words, [one.cast(kind) for one, kind in zip(columns, self._kinds, strict=True)]))
         self._met_rows += len(words)
         if self._met_rows >= MET_ROWS or len(self._met) >= MET_BATCHES:
             self._fold()
@@ -224,14 +225,8 @@ class MeasuredKeys:
         new = ~np.isin(met, self._known)
         if not new.any():
             return
-        wanted = [self._route.schema.field(index) for index in self._route.key]
         taken = integers(first[new])
-        arrays = [
-            column.take(taken)
-            .cast(pa.string() if one.type == pa.string_view() else one.type)
-            .combine_chunks()
-            for column, one in zip(columns, wanted, strict=True)
-        ]
+        arrays = [column.take(taken).combine_chunks() for column in columns]
         added = pa.RecordBatch.from_arrays(arrays, names=[str(place) for place in range(len(arrays))])
         known = np.concatenate([self._known, met[new]])
         both = [added] if self._columns is None else [self._columns, added]

@@ -33,6 +33,7 @@ from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.statistics import Floats
 from ordstream.balance.mixed.table import Assignment
 from ordstream.errors import OperatorError
+from ordstream.fragments.channels import without_views
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.mark_kinds import REORDERED, TIME, kind_of
 from ordstream.fragments.measured_keys import MeasuredKeys, MeasuredNode, named_rows
@@ -352,7 +353,7 @@ class MovingOperators:
         if batch is not None:
             if which == 0:
                 move.waits(batch)
-            move.hold(move.out, which, batch)
+            move.hold(move.out, which, without_views(batch))
         move.out.set_low(which, run.low())
         return did
 

@@ -12,7 +12,8 @@ import weakref
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import Cancelled
 
-#: Of this process; each comes when it opens, and goes as it is closed or dropped.
+#: Of this process; each comes when it opens, and goes when it is dropped. One may be closed already: closing
+#: it again does nothing.
 open_streams: weakref.WeakSet[Reader] = weakref.WeakSet()
 _exits = threading.Event()
 

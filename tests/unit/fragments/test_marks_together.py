@@ -257,7 +257,7 @@ def test_nodes_whose_keys_may_move_take_most_marks_together(made, taken, monkeyp
     found = run_here(pipeline, table, 2, {"tags": True}, block_rows=2_000, balance=given)
     expected = run_serial(pipeline, table)
     assert found.table.drop(["_serial", "_index"]).equals(expected.table)
-    assert taken["together"] > 4 * taken["alone"]
+    assert taken["together"] > 20 * taken["alone"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -287,7 +287,7 @@ def test_whatever_moves_and_runs_alone_the_output_is_the_same(made, seed, taken,
     assert found.table.drop(["_serial", "_index"]).equals(expected.table)
     tags = zip(*(found.table[name].to_pylist() for name in ("_serial", "_index")), strict=True)
     assert list(tags) == expected.tags
-    assert alone
+    assert len(alone) > 5
     if made is not chained and how["block_rows"] == 600 and not how["channel_bytes"]:
         assert taken["together"] > 0  # between moves
 

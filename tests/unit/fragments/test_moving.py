@@ -118,6 +118,27 @@ def test_a_move_that_is_given_up_comes_back(seed):
     assert controller.version == len(run.balancing.figures)
 
 
+TEXTS = [None if n % 11 == 0 else f"k{n * n % 37}" for n in range(1_500)]
+TYPES = {
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "string_view": pa.string_view(),  # of Polars; Arrow does not take some of them
+    "dictionary": pa.dictionary(pa.int32(), pa.string()),
+    "large_binary": pa.large_binary(),
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("kind", TYPES)
+def test_keys_of_any_type_move(kind, seed):
+    data = pa.table({"k": pa.array(TEXTS).cast(TYPES[kind]), "v": list(range(len(TEXTS)))})
+    pipeline = od.Pipeline(data.schema).key_by("k").scan(n=od.count(), last=od.last("v"))
+    moves = RandomMoves(seed, 2)
+    found = run_here(pipeline, data, 2, {}, balance={1: moves}, interval=150, block_rows=30, seed=seed)
+    assert found.table.equals(run_serial(pipeline, data).table)
+    assert moves.version > 1
+
+
 def test_what_can_not_be_balanced_is_refused():
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
     rows = schema.empty_table()
