@@ -15,6 +15,9 @@
  * end does the same, as does the caller, who stops the source as soon as it hears of a failure. With CANCEL
  * the caller leaves at any point, and all others hear of it wherever they wait.
  *
+ * With AHEAD=n the source waits while the caller does not know that what is more than n rows back is settled
+ * (driver.py, MARKS_AHEAD, where a mark of the clock stands for each row: marks have no credit).
+ *
  * Checked: order at the receivers and at the caller, everything arrives (every row in front of the first
  * failure and none behind it), no invalid end state (no deadlock).
  * Mutants: WITH_ROWS   a low travels only with rows: a receiver that gets none hears nothing
@@ -60,6 +63,13 @@ byte first = END;     /* the first row that failed */
 byte got = 0;         /* rows that the caller gave */
 bool stop = false;    /* the source gives no more */
 bool cancelled = false;
+
+#ifdef AHEAD
+#define GIVES (given <= LOWER(low[4], low[5]) + AHEAD)
+#else
+#define GIVES true
+#endif
+#define LOWER(x, y) ((x) < (y) -> (x) : (y))
 
 /* the first row on a channel, or END: kept beside it, so that guards can look at it */
 byte head[6] = END;
@@ -128,7 +138,7 @@ proctype sender(byte s)
 {
     byte row, r, cut;
     do
-    :: atomic { given <= N && owner == 0 && !stop -> if :: owner = 1 :: owner = 2 fi }
+    :: atomic { given <= N && owner == 0 && !stop && GIVES -> if :: owner = 1 :: owner = 2 fi }
     :: atomic {
         given <= N && owner == s + 1 && !stop ->
         row = given;
@@ -181,7 +191,6 @@ done:
     skip
 }
 
-#define LOWER(x, y) ((x) < (y) -> (x) : (y))
 #define FRONT LOWER(head[a], head[b])
 #define BOUND LOWER(low[a], low[b])
 
