@@ -7,8 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 
-def together(*bodies: Callable[[], Any], timeout: float = 60) -> list[Any]:
-    """Run each body in a thread of its own; their results, in order. A body's exception is raised here."""
+def together(*bodies: Callable[[], Any], timeout: float = 240) -> list[Any]:
+    """Run each body in a thread of its own; their results, in order. A body's exception is raised here.
+
+    Bodies that wait for each other end by the time they had on a processor: `timeout` is for one that
+    sleeps.
+    """
     results: list[Any] = [None] * len(bodies)
     errors: list[BaseException] = []
     barrier = threading.Barrier(len(bodies))

@@ -36,6 +36,7 @@ class Scan(AggregateState):
     op: ClassVar[str] = "scan"
     stateful: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     aggregates: tuple[BoundAggregation, ...]
 

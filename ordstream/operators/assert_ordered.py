@@ -29,6 +29,7 @@ class AssertOrdered(Operator):
     op: ClassVar[str] = "assert_ordered"
     stateful: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     columns: tuple[int, ...]
 

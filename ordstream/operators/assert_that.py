@@ -26,7 +26,7 @@ class AssertThat(Operator):
 
     op: ClassVar[str] = "assert_that"
     one_to_one: ClassVar[bool] = True
-    in_place: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     condition: BoundExpr
     message: str

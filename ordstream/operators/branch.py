@@ -29,6 +29,7 @@ class Branch(Operator):
 
     op: ClassVar[str] = "branch"
     takes_units: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     condition: BoundExpr | None = None
     by: int | None = None

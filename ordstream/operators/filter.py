@@ -31,7 +31,7 @@ class Filter(Operator):
 
     op: ClassVar[str] = "filter"
     one_to_one: ClassVar[bool] = True
-    in_place: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     condition: BoundExpr
 

@@ -39,6 +39,7 @@ class ForwardFill(Operator):
     op: ClassVar[str] = "forward_fill"
     stateful: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     columns: tuple[int, ...]
 

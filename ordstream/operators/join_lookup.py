@@ -77,6 +77,7 @@ class Lookup(Operator):
     """
 
     op: ClassVar[str] = "join_lookup"
+    passes_unread: ClassVar[bool] = True
 
     on: tuple[int, ...]
     table: pa.RecordBatch
@@ -142,7 +143,6 @@ class FilterLookup(Lookup):
     """Output: the input's tuples whose key is in the table ("semi"), or the others ("anti")."""
 
     one_to_one: ClassVar[bool] = True
-    in_place: ClassVar[bool] = True
 
     @classmethod
     def bind(cls, site: Site, keyed: KeyedTable, how: HowKept) -> Self:

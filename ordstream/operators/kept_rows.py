@@ -109,6 +109,7 @@ class Head(KeptRows):
 
     op: ClassVar[str] = "head"
     mode: ClassVar[str] = "first"
+    passes_unread: ClassVar[bool] = True
 
     @classmethod
     def bind(cls, site: Site, n: int) -> Self:
@@ -294,6 +295,7 @@ class DeduplicateFirst(Deduplicate):
     """Output: a row, unless one of its key was given less than a span before."""
 
     mode: ClassVar[str] = "first"
+    passes_unread: ClassVar[bool] = True
 
     def reference(self) -> SerialOperator:
         return DeduplicateFirstReference(self)

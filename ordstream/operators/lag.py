@@ -28,6 +28,7 @@ class Lag(KeptRows):
 
     op: ClassVar[str] = "lag"
     mode: ClassVar[str] = "lag"
+    passes_unread: ClassVar[bool] = True
 
     columns: tuple[int, ...]
 

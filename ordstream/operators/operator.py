@@ -172,9 +172,9 @@ class Operator:
     reads_serial: ClassVar[bool] = False
     #: May have several outputs for one tuple by itself, without a state.
     fans_out: ClassVar[bool] = False
-    #: Its kernel drops rows of a chunk and puts columns in the places of others. It copies nothing of a
-    #: column that it does not read (`columns_read`), and makes no rows.
-    in_place: ClassVar[bool] = False
+    #: What it passes of columns (`columns_passed_from`) is in each of its outputs what the tuple of the same
+    #: serial has, and its kernel does without the values of those that it does not read (`columns_read`).
+    passes_unread: ClassVar[bool] = False
     #: Has several inputs or outputs: moves rows between lanes, and takes whole units.
     takes_units: ClassVar[bool] = False
     #: Rows that it can't process may leave by a second output.

@@ -129,6 +129,7 @@ class ListPairs(Operator):
 
     op: ClassVar[str] = "pairs"
     fans_out: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     column: int
     carry: tuple[int, ...] = ()
@@ -184,6 +185,7 @@ class ListExplode(Operator):
 
     op: ClassVar[str] = "explode"
     fans_out: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     column: int
     carry: tuple[int, ...] = ()

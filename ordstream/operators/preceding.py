@@ -51,6 +51,7 @@ class Preceding(Operator):
 
     op: ClassVar[str] = "preceding"
     stateful: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     n: int
     columns: tuple[int, ...]

@@ -34,7 +34,7 @@ class Project(Operator):
 
     op: ClassVar[str] = "project"
     one_to_one: ClassVar[bool] = True
-    in_place: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     columns: tuple[int | BoundExpr, ...]
     where: BoundExpr | None = None

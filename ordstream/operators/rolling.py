@@ -52,6 +52,7 @@ class Rolling(Operator):
     op: ClassVar[str] = "rolling"
     stateful: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     window: BoundWindow
     time: int | None

@@ -26,7 +26,7 @@ class Sample(Operator):
 
     op: ClassVar[str] = "sample"
     one_to_one: ClassVar[bool] = True
-    in_place: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
     reads_serial: ClassVar[bool] = True
 
     fraction: float

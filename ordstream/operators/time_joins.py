@@ -291,6 +291,7 @@ class AsofJoin(TimeJoin):
     one_to_one: ClassVar[bool] = True
     keeps_time: ClassVar[bool] = True
     last_only: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     tolerance: int | None = None
 
@@ -313,6 +314,11 @@ class AsofJoin(TimeJoin):
     @property
     def alone(self) -> tuple[bool, bool]:
         return True, False
+
+    def columns_read(self) -> set[int]:
+        if any(pat.is_floating(self.input.field(index).type) for index in self.key):
+            return super().columns_read()  # keys are shown as they compare, so rows are put together
+        return {self.side, *self.key, *self.times, *self.right}
 
     def columns_passed(self) -> dict[int, int]:
         left = {len(self.key) + place: index for place, index in enumerate(self.left)}

@@ -37,6 +37,7 @@ class Union(Operator):
     op: ClassVar[str] = "union"
     takes_units: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     inputs: tuple[pa.Schema, ...]
     columns: tuple[tuple[From, ...], ...]

@@ -77,16 +77,19 @@ def source_columns_by_way(plan: Plan) -> list[dict[int, int]]:
 
 def unread_source_columns(plan: Plan) -> dict[int, int]:
     """Output columns that pass unread, and the source's that they are: no operator looks at their values,
-    copies them, or makes other rows. {} where one is not known to leave them where they are.
+    and each output row has those of the tuple with its serial. {} where an operator may do otherwise.
     """
-    if not all(operator.in_place for operator in plan.operators):
+    if not all(operator.passes_unread for operator in plan.operators):
         return {}
-    origins = _origins(plan)
+    last = len(plan.operators) - 1  # without operators: SOURCE
+    passed, ways = _origins(plan)[last], _origins_by_way(plan)
     read: set[int] = set()
     for position, operator in enumerate(plan.operators):
-        (producer,) = plan.producers(position)
-        read |= {origins[producer][column] for column in operator.columns_read() & origins[producer].keys()}
-    passed = origins[len(plan.operators) - 1]  # without operators: SOURCE
+        for edge in plan.inputs(position):
+            taken = ways[edge.producer]
+            read |= {column for index in operator.columns_read() for column in taken.get(index, ())}
+    # where a column comes on some ways only, the egress can't take it from the source
+    read |= {column for out, some in ways[last].items() if out not in passed for column in some}
     return {out: column for out, column in passed.items() if column not in read}
 
 
@@ -95,19 +98,27 @@ def compared_source_columns(plan: Plan) -> frozenset[int]:
     that are only tested for null, passed on, or given to a function of the user's.
     """
     compared: set[int] = set()
-    # of each operator's output columns: the columns of the source that they are, on some way
-    origins: dict[int, dict[int, set[int]]] = {SOURCE: {index: {index} for index in range(len(plan.source))}}
+    ways = _origins_by_way(plan)
     for position, operator in enumerate(plan.operators):
         looks = set(operator.key)
         if not operator.runs_user_code and operator.null_tests() is None:
             looks |= operator.columns_read()
-        own = origins[position] = {}
         for edge in plan.inputs(position):
-            taken = origins[edge.producer]
-            compared |= {column for index in looks for column in taken.get(index, ())}
-            for out, index in operator.columns_passed_from(edge.place).items():
-                own.setdefault(out, set()).update(taken.get(index, ()))
+            compared |= {column for index in looks for column in ways[edge.producer].get(index, ())}
     return frozenset(compared)
+
+
+def _origins_by_way(plan: Plan) -> dict[int, dict[int, set[int]]]:
+    """For the source and each operator: of each output column, the columns of the source that it is on some
+    way.
+    """
+    ways: dict[int, dict[int, set[int]]] = {SOURCE: {index: {index} for index in range(len(plan.source))}}
+    for position, operator in enumerate(plan.operators):
+        own = ways[position] = {}
+        for edge in plan.inputs(position):
+            for out, index in operator.columns_passed_from(edge.place).items():
+                own.setdefault(out, set()).update(ways[edge.producer].get(index, ()))
+    return ways
 
 
 def _origins(plan: Plan, absent: bool = False) -> dict[int, dict[int, int]]:

@@ -54,6 +54,8 @@ cdef struct Egress:
     a64 writing
     Batch* lender          # see f; NULL: nothing came yet. Set by the feeding thread before its first push
     ColumnKinds kinds      # what a column may be lent as; empty (NULL): nothing is lent
+    int32_t* rows          # of `lender`, per selected row of the chunk that is written (SourceRows); owned
+    int64_t rows_room      # how many there is room for
     const Layout* layout
     Ingress* ingress
     int64_t batch_rows

@@ -1,6 +1,6 @@
 """Writing output batches (egress.pxd states the design)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.imported_batch cimport Batch
@@ -82,6 +82,7 @@ cdef void egress_free(Egress* e) noexcept nogil:
     kinds_free(&e.kinds)
     left_marks_free(&e.left_marks)
     free(e.samples)
+    free(e.rows)
     free(e.failure)
     e.failure = NULL
     spsc_free(&e.ready)
@@ -249,10 +250,30 @@ cdef inline SourceRows source_of(const Egress* e, const Chunk* c, const Batch* b
     source.batch = NULL
     source.passing = &e.kinds.passing
     source.row = 0
+    source.rows = NULL
     if e.kinds.passing.column != NULL and b != NULL:
         source.batch = b
-        source.row = c.first_serial - b.first_serial
+        if c.serials == NULL:
+            source.row = c.first_serial - b.first_serial
     return source
+
+
+cdef int find_rows(Egress* e, const Chunk* c, SourceRows* source) noexcept nogil:
+    """Say of a chunk whose rows an operator made, from the `written`-th on, which rows of their input batch
+    they are. Writer only. 0, or -1: no memory."""
+    cdef int64_t first = source.batch.first_serial
+    cdef int32_t* rows
+    cdef int32_t k
+    if c.n > e.rows_room:
+        rows = <int32_t*> realloc(e.rows, <size_t> c.n * sizeof(int32_t))
+        if rows == NULL:
+            return -1
+        e.rows = rows
+        e.rows_room = c.n
+    for k in range(<int32_t> e.written, c.n):
+        e.rows[k] = <int32_t> (c.serials[row_slot(c, k)] - first)
+    source.rows = e.rows
+    return 0
 
 
 cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
@@ -263,16 +284,18 @@ cdef Written write_rows(Egress* e, Chunk* c) noexcept nogil:
     cdef Batch* b = NULL
     cdef Lending lending
     cdef SourceRows source
-    if e.lender != NULL and c.serials == NULL:
+    if e.lender != NULL and (c.serials == NULL or e.kinds.passing.column != NULL):
         b = batch_of(e, slot_serial(c, row_slot(c, <int32_t> e.written)))
         e.lender = b
     source = source_of(e, c, b)
+    if source.batch != NULL and c.serials != NULL and find_rows(e, c, &source) != 0:
+        return WRITTEN_NO_MEMORY
     while True:
         if e.current == NULL and new_batch(e) != 0:
             return WRITTEN_NO_MEMORY
         # A batch may exceed batch_rows a little, so that a chunk of usual size is not split.
         n = min(c.n - e.written, e.batch_rows + e.batch_rows // 8 - e.current.rows)
-        lending = output_lend(e.current, c, e.written, n, b, &e.kinds)
+        lending = output_lend(e.current, c, e.written, n, b, &e.kinds, source.rows)
         if lending == LEND_NO_MEMORY:
             return WRITTEN_NO_MEMORY
         n = (output_append(e.current, c, e.written, n, &source if source.batch != NULL else NULL)
@@ -335,7 +358,7 @@ cdef void refuse_row(Egress* e, Worker* w, Chunk* c) noexcept nogil:
 
 cdef Column* row_of(Egress* e, Worker* w, const Chunk* c, int32_t slot) noexcept nogil:
     """Columns of which slot 0 is a row of a chunk, in the memory of `failed`. NULL: there is none."""
-    cdef Batch* b = batch_of(e, slot_serial(c, slot)) if c.serials == NULL else NULL
+    cdef Batch* b = batch_of(e, slot_serial(c, slot))
     cdef SourceRows source = source_of(e, c, b)
     cdef int32_t n = e.layout.ncols
     cdef Column* cols
@@ -344,6 +367,8 @@ cdef Column* row_of(Egress* e, Worker* w, const Chunk* c, int32_t slot) noexcept
     cdef int32_t s
     if e.failed == NULL:
         return NULL
+    if source.batch != NULL and c.serials != NULL:
+        source.row = c.serials[slot] - b.first_serial - slot
     cols = <Column*> chunk_alloc(w, e.failed, n * <int64_t> sizeof(Column))
     values = <char*> chunk_alloc(w, e.failed, n * <int64_t> (WIDEST + 1))
     if cols == NULL or values == NULL:

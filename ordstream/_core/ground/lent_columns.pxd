@@ -8,7 +8,8 @@ b) The lent columns of a batch are rows [first_row, first_row + rows) of one inp
 c) Ownership: an output batch that lends counts in `Batch.lent` until it was taken or freed, and an input
    batch for which one counts is not released (Run.retire). What the reader gets are slices of the record
    batch that the source gave: from there on Arrow's own references keep it.
-d) A column that passes unread (source_values.pxd) is lent without a look at its address.
+d) A column that passes unread (source_values.pxd) is lent without a look at its address, also among rows
+   that an operator made anew, if they are rows of the input batch one after the other.
 e) Types: a value is lent as it lies in memory. Columns whose Arrow types hold the same bits (int64 and a
    time in ms) have one kind; others of another kind are copied.
 """
@@ -34,7 +35,7 @@ cdef struct ColumnKinds:
     Passing passing
 
 cdef Lending output_lend(Output* o, const Chunk* c, int64_t start, int64_t n, Batch* b,
-                         const ColumnKinds* kinds) noexcept nogil
+                         const ColumnKinds* kinds, const int32_t* rows=*) noexcept nogil
 cdef int output_own(Output* o) noexcept nogil
 cdef object lent_export(Output* o, object schema)                     # takes ownership of o
 cdef void kinds_free(ColumnKinds* kinds) noexcept nogil

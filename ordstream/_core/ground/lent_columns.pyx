@@ -28,12 +28,24 @@ cdef inline bint lies_in(const Chunk* c, int32_t j, const Batch* b, int32_t s,
             and c.cols[j].valid == valid)
 
 
-cdef int64_t batch_row(const Chunk* c, int64_t start, int64_t n, const Batch* b) noexcept nogil:
+cdef int64_t batch_row(const Chunk* c, int64_t start, int64_t n, const Batch* b,
+                       const int32_t* rows) noexcept nogil:
     """The row of an input batch that the start-th selected row is, if the n from there on are rows one after
     the other; else -1. So is it where offsets end earlier than the source's (tests)."""
     cdef int32_t slot = row_slot(c, <int32_t> start)
     cdef int64_t row
-    if b == NULL or c.serials != NULL or offset_limit < MOST_OFFSET:
+    cdef int64_t i
+    if b == NULL or offset_limit < MOST_OFFSET:
+        return -1
+    if rows != NULL:
+        row = rows[start]
+        if rows[start + n - 1] - row != n - 1:
+            return -1
+        for i in range(n):
+            if rows[start + i] - i != row:
+                return -1
+        return row
+    if c.serials != NULL:
         return -1
     if c.sel != NULL and c.sel[start + n - 1] - slot != n - 1:
         return -1
@@ -41,9 +53,10 @@ cdef int64_t batch_row(const Chunk* c, int64_t start, int64_t n, const Batch* b)
     return row if row >= 0 and row + n <= b.rows else -1
 
 
-cdef int begin(Output* o, const Chunk* c, Batch* b, int64_t row, int64_t offset,
-               const ColumnKinds* kinds) noexcept nogil:
-    """Decide for each column of an empty batch. row -1: none is lent. 0, or -1: no memory."""
+cdef int begin(Output* o, const Chunk* c, Batch* b, int64_t row, int64_t offset, const ColumnKinds* kinds,
+               bint made) noexcept nogil:
+    """Decide for each column of an empty batch. row -1: none is lent; `made`: an operator made the rows, so
+    only columns that pass unread are. 0, or -1: no memory."""
     cdef int32_t following = 0     # columns mostly are in order
     cdef int32_t found
     cdef int32_t s
@@ -55,7 +68,7 @@ cdef int begin(Output* o, const Chunk* c, Batch* b, int64_t row, int64_t offset,
         if row >= 0 and kinds.passing.column != NULL and kinds.passing.column[j] >= 0:
             if o.cols[j].data == NULL:
                 found = kinds.passing.column[j]
-        elif row >= 0 and o.cols[j].data == NULL:
+        elif row >= 0 and not made and o.cols[j].data == NULL:
             s = following
             for _k in range(b.ncols):
                 if s == b.ncols:
@@ -104,6 +117,7 @@ cdef int own(Output* o, int32_t j) noexcept nogil:
             rows.batch = b
             rows.passing = o.passing
             rows.row = o.first_row
+            rows.rows = NULL
             done = output_unread(o, j, &rows, s, NULL, 0, o.rows, 0)
         else:
             col.data += o.first_row * b.widths[s]
@@ -132,26 +146,26 @@ cdef int output_own(Output* o) noexcept nogil:
 
 
 cdef Lending output_lend(Output* o, const Chunk* c, int64_t start, int64_t n, Batch* b,
-                         const ColumnKinds* kinds) noexcept nogil:
+                         const ColumnKinds* kinds, const int32_t* rows=NULL) noexcept nogil:
     """Prepare a batch for n > 0 selected rows of a chunk, from the start-th on (output_append): lent columns
-    must go on, in input batch `b` (NULL: the rows are of none).
+    must go on, in input batch `b` (NULL: the rows are of none). `rows`: SourceRows.rows.
 
-    Thread safety: the batch's writer. Cost: a few compares per lent column; for an empty batch, columns
-    times source columns.
+    Thread safety: the batch's writer. Cost: a few compares per lent column, and with `rows` one per row; for
+    an empty batch, columns times source columns.
     """
-    cdef int64_t row = batch_row(c, start, n, b)
+    cdef int64_t row = batch_row(c, start, n, b, rows)
     cdef int64_t offset
     cdef int32_t j
     if o.rows == 0:
         offset = 0 if row < 0 else row - row_slot(c, <int32_t> start)
-        return LEND_GOES_ON if begin(o, c, b, row, offset, kinds) == 0 else LEND_NO_MEMORY
+        return LEND_GOES_ON if begin(o, c, b, row, offset, kinds, rows != NULL) == 0 else LEND_NO_MEMORY
     if o.lender == NULL:
         return LEND_GOES_ON
     if <void*> b == o.lender and row == o.first_row + o.rows:
         offset = row - row_slot(c, <int32_t> start)
         for j in range(o.ncols):
             if (o.cols[j].source >= 0 and not unread(o, j)
-                    and not lies_in(c, j, b, o.cols[j].source, offset) and own(o, j) != 0):
+                    and (rows != NULL or not lies_in(c, j, b, o.cols[j].source, offset)) and own(o, j) != 0):
                 return LEND_ENDS
         return LEND_GOES_ON
     if o.rows >= LEAST_LENT or output_own(o) != 0:

@@ -340,7 +340,8 @@ cdef int64_t output_append(Output* o, Chunk* c, int64_t start, int64_t n,
         if o.cols[j].source >= 0:
             continue
         if source != NULL and source.passing.column[j] >= 0:
-            done = output_unread(o, j, source, source.passing.column[j], sel, start, n, base)
+            done = output_unread(o, j, source, source.passing.column[j],
+                                 source.rows + start if source.rows != NULL else sel, start, n, base)
         else:
             done = output_read(o, j, c, sel, start, n, base)
         if done < n:

@@ -1,8 +1,8 @@
 """Values of input batches that were never imported: those of columns that no operator looks at.
 
-a) A column *passes unread* if every operator of the run leaves it where it is: none looks at its values,
-   copies them, or makes other rows (plan/columns.py decides it). Chunks have nothing of it, as of a column
-   that nobody wants: `data` is NULL. Its rows are known by their serials.
+a) A column *passes unread* if no operator of the run looks at its values, and each output row has those of
+   the tuple with its serial (plan/columns.py decides it). Chunks have nothing of it, as of a column that
+   nobody wants: `data` is NULL, or zeros where an operator made its rows anew.
 b) The egress alone needs it. It lends the column (lent_columns.pxd), or reads the rows that are left from
    the producer's buffers; so nothing is converted for rows that go.
 """
@@ -21,6 +21,7 @@ cdef struct SourceRows:
     const Batch* batch
     const Passing* passing
     int64_t row            # of the batch: slot 0
+    const int32_t* rows    # of the batch, per selected row of the chunk; NULL: its slots are side by side
 
 cdef struct Offsets:
     # Where strings, or lists of values of fixed width, lie.

@@ -150,8 +150,8 @@ cdef int explode_rows(const ExplodeContext* x, Kernel* k, Worker* w, Chunk* c, C
         out.slots = out.n
     for j in range(x.ncarry):
         source = &c.cols[x.carry[j]]
-        if source.data == NULL:
-            memset(out.cols[j].data, 0, <size_t> out.n * k.output.width[j])
+        if source.data == NULL:                              # a column that nothing reads
+            out.cols[j].data = NULL
         else:
             gather(out.cols[j].data, source.data, out.origin, out.n, k.output.width[j])
         if source.valid != NULL:

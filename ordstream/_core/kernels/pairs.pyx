@@ -161,8 +161,8 @@ cdef int explode_at_once(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, C
         memcpy(to, begin, end - begin)
     for j in range(x.ncarry):
         source = &c.cols[x.carry[j]]
-        if source.data == NULL:
-            memset(out.cols[j].data, 0, <size_t> n * k.output.width[j])
+        if source.data == NULL:                              # a column that nothing reads
+            out.cols[j].data = NULL
         else:
             gather(out.cols[j].data, source.data, out.origin, n, k.output.width[j])
         if source.valid != NULL:
