@@ -25,6 +25,10 @@ def cast_column(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """
     if column.type.equals(type_):
         return column
+    if pat.is_nested(column.type):
+        column = as_plain(column)
+        if column.type.equals(type_):
+            return column
     if pat.is_run_end_encoded(column.type) or pat.is_dictionary(column.type):
         return cast_column(as_plain(column), type_)
     if isinstance(column, pa.ExtensionArray):
@@ -146,9 +150,7 @@ def _list(column: pa.Array, type_: pa.DataType) -> pa.Array:
     same = is_any_list(column.type) or pat.is_fixed_size_list(column.type)
     if not same or not (is_any_list(type_) or pat.is_fixed_size_list(type_)):
         raise pa.ArrowTypeError(f"{column.type} can't be read as {type_}")
-    column = as_plain(column)  # list views
-    if pat.is_fixed_size_list(column.type):
-        column = column.cast(pa.list_(column.type.value_field))
+    # of lists of one length, too, which Arrow casts wrongly where lists of nulls are inside
     inside = _part(column.flatten(), type_.value_field)
     list_ = pa.list_(type_.value_field)
     made = pa.ListArray.from_arrays(_offsets(column), inside, list_, mask=column.is_null())

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream.errors import shown
@@ -225,7 +224,8 @@ def as_plain(array: pa.Array) -> pa.Array:
     """An array in the type in which the core hands values over.
 
     Nested arrays are put together here: pyarrow 26 casts those with a null column inside, and list views
-    that are slices, to something else.
+    that are slices, to something else, and neither joins nor flattens those with dictionaries of structs or
+    lists inside.
 
     Raises
     ------
@@ -238,24 +238,57 @@ def as_plain(array: pa.Array) -> pa.Array:
     if pat.is_dictionary(array.type) or pat.is_run_end_encoded(array.type):
         return as_plain(decoded(array))
     if pat.is_list_view(array.type) or pat.is_large_list_view(array.type):
-        return as_plain(_as_list(array))
+        return _as_list(array)
     if not pat.is_nested(array.type):
         return array.cast(wanted)
-    array = pa.concat_arrays([array, array.slice(0, 0)])  # begins at 0
-    buffers = array.buffers()
+    rows = len(array)
+    buffers = [_validity(array)]
     if pat.is_struct(wanted):
-        own, parts = buffers[:1], [as_plain(array.field(place)) for place in range(wanted.num_fields)]
-    elif pat.is_map(wanted):
-        entry = pa.struct([wanted.key_field, wanted.item_field])
-        pair = [as_plain(array.keys), as_plain(array.items)]
-        own = buffers[:2]
-        parts = [pa.StructArray.from_arrays(pair, fields=list(entry))]
+        parts = [as_plain(array.field(place)) for place in range(wanted.num_fields)]
     else:
-        own, parts = buffers[: 1 if pat.is_fixed_size_list(wanted) else 2], [as_plain(array.values)]
-    if pat.is_large_list(array.type) and own[1] is not None:
-        offsets = pa.Array.from_buffers(pa.int64(), len(array) + 1, [None, own[1]]).cast(pa.int32())
-        own = [own[0], offsets.buffers()[1]]
-    return pa.Array.from_buffers(wanted, len(array), own, array.null_count, children=parts)
+        parts = [_plain_entries(spanned(array), wanted)]
+        if not pat.is_fixed_size_list(wanted):
+            buffers.append(_offsets_from_0(array))
+    return pa.Array.from_buffers(wanted, rows, buffers, array.null_count, children=parts)
+
+
+def spanned(array: pa.Array) -> pa.Array:
+    """The elements of a list column's rows, from the first one to the last, and what lies between them."""
+    if pat.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        return array.values.slice(array.offset * size, len(array) * size)
+    if not len(array):
+        return array.values.slice(0, 0)
+    if pat.is_list_view(array.type) or pat.is_large_list_view(array.type):
+        starts, sizes = _views(array)
+        used = sizes > 0
+        start = int(starts[used].min()) if used.any() else 0
+        return array.values.slice(start, int((starts + sizes)[used].max()) - start if used.any() else 0)
+    offsets = array.offsets
+    start = offsets[0].as_py()
+    return array.values.slice(start, offsets[len(array)].as_py() - start)
+
+
+def _validity(array: pa.Array) -> pa.Buffer | None:
+    """Which rows are there, as the buffer of an array that begins at 0."""
+    if not array.null_count:
+        return None
+    there = array.is_valid().to_numpy(zero_copy_only=False)
+    return pa.py_buffer(np.packbits(there, bitorder="little"))
+
+
+def _offsets_from_0(array: pa.Array) -> pa.Buffer:
+    """The 32-bit offsets of a list column, or a map, into what `spanned` gives."""
+    offsets = array.offsets.to_numpy() if len(array) else np.zeros(1, np.int64)
+    return pa.array(offsets - offsets[0]).cast(pa.int32()).buffers()[1]
+
+
+def _plain_entries(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The elements of lists, or the pairs of maps, as they lie in an array of the plain type."""
+    if not pat.is_map(wanted):
+        return as_plain(values)
+    pair = [as_plain(values.field(0)), as_plain(values.field(1))]
+    return pa.StructArray.from_arrays(pair, fields=[wanted.key_field, wanted.item_field])
 
 
 def decoded(array: pa.Array) -> pa.Array:
@@ -278,13 +311,27 @@ def _taken(values: pa.Array, places: pa.Array) -> pa.Array:
     return values.take(places)
 
 
+def _views(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Where the list of each row begins, and how long it is; a null's is empty."""
+    starts, sizes = (part.to_numpy().astype(np.int64) for part in (array.offsets, array.sizes))
+    if array.null_count:
+        sizes[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    return starts, sizes
+
+
 def _as_list(array: pa.Array) -> pa.Array:
-    """A list view as a list."""
-    sizes = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
-    offsets = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(sizes)])
-    values, field = pc.list_flatten(array), array.type.value_field
-    list_ = pa.large_list(field)
-    return pa.LargeListArray.from_arrays(offsets, values, type=list_, mask=array.is_null())
+    """A list view as a plain list."""
+    starts, sizes = _views(array)
+    values, used = spanned(array), sizes > 0
+    starts -= starts[used].min() if used.any() else 0
+    ends = np.cumsum(sizes)
+    # the place of each element among the lists', and from there its place among the values
+    places = np.arange(int(sizes.sum())) + np.repeat(starts - (ends - sizes), sizes)
+    inside = as_plain(values).take(pa.array(places, pa.int64()))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int64()).cast(pa.int32())
+    buffers = [_validity(array), offsets.buffers()[1]]
+    wanted = plain(array.type)
+    return pa.Array.from_buffers(wanted, len(array), buffers, array.null_count, children=[inside])
 
 
 # ---------------------------------------------------------------------------------------- values

@@ -19,7 +19,7 @@ from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
 from ordstream.ground.imported import COLLECT, imported, is_lazy
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
-from ordstream.ground.packed_types import is_any_list, plain
+from ordstream.ground.packed_types import is_any_list, plain, spanned
 from ordstream.node.file_sources import FileSource, HandsOn
 from ordstream.node.gathering import gathered
 from ordstream.node.source_marks import MarkedRows, SourceMark
@@ -222,7 +222,7 @@ def _column_bytes(column: pa.Array) -> int:
     if pat.is_struct(type_):
         return rows + sum(_column_bytes(column.field(place)) for place in range(type_.num_fields))
     if is_any_list(type_) or pat.is_fixed_size_list(type_):
-        return 4 * rows + _column_bytes(column.flatten())
+        return 4 * rows + _column_bytes(spanned(column))
     return int(column.nbytes)
 
 
@@ -270,8 +270,14 @@ def batches_of(data: Any) -> Iterator[Any]:
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """A batch that only tells a schema: what has no rows must fit as well."""
-    # not from_pylist: it makes no dictionary of views, as Polars' categories are, and no union
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    # not from_pylist: it makes no dictionary of views, as Polars' categories are, and no union; and Arrow's
+    # nulls of what has runs inside are no valid arrays
+    columns = [pa.nulls(0, plain(type_) if _has_parts(type_) else type_) for type_ in schema.types]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _has_parts(type_: pa.DataType) -> bool:
+    return bool(pat.is_nested(type_) or (pat.is_dictionary(type_) and pat.is_nested(type_.value_type)))
 
 
 def _advice(data: Any) -> str:

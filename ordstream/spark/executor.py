@@ -274,7 +274,9 @@ class FragmentFunction(Shipped):
                 raise
             reason = f"{error.reason} {NO_SERIALS}"
             serial = error.serial & ROW_MASK
-            raise OperatorError(error.operator, serial, error.row, reason) from error.__cause__
+            raise OperatorError(
+                error.operator, serial, error.row, reason, error.place
+            ) from error.__cause__
         if self.route is not None:
             yield from self._marks_behind(node, onward)
         if self.tell_times is not None:

@@ -311,12 +311,13 @@ def checked(row):
     return tuple(row)
 
 
-def test_an_error_in_the_user_s_code_shows_file_and_line(spark):
+@pytest.mark.parametrize("order", ["total", "none"])
+def test_an_error_in_the_user_s_code_shows_file_and_line(spark, order):
     frame = spark.range(20).toDF("n")
     pipeline = od.Pipeline(frame).map(checked, schema=pa.schema([("n", pa.int64())]))
     line = checked.__code__.co_firstlineno + 2
     with pytest.raises(Exception, match="ValueError: no seven") as failed:
-        apply(pipeline, frame, order_by="n", nodes=2).collect()
+        apply(pipeline, frame, order_by="n", nodes=2, order=order).collect()
     assert f"at: {__file__}:{line}, in checked" in str(failed.value)
 
 

@@ -60,9 +60,9 @@ cdef int add_count(GrowingBytes* to, int64_t n) except -1:
     return add_bytes(to, &count, 4)
 
 
-def common_values(type_, nullable=True):
+def common_values(type_, nullable=True, inside=False):
     """The CommonValues of a type; None: it has none."""
-    made = CommonValues(type_, nullable)
+    made = CommonValues(type_, nullable, inside)
     return None if made.type is None else made
 
 
@@ -73,12 +73,14 @@ cdef class CommonValues:
     ----------
     type_ : pyarrow.DataType
     nullable : bool
+    inside : bool
+        Of values that are part of others: lists there are packed, whatever they are of.
     """
 
-    def __init__(self, type_, nullable=True):
+    def __init__(self, type_, nullable=True, inside=False):
         self.nullable = nullable
         self.length = -1
-        self.is_list = is_core_list(type_)
+        self.is_list = not inside and is_core_list(type_)
         self.is_wide = is_wide(type_)
         self.is_packed = is_packed(type_)
         self.parts = []
@@ -130,7 +132,7 @@ cdef class CommonValues:
                 self.length = type_.list_size
         else:
             return False
-        self.parts = [common_values(field.type, field.nullable) for field in fields]
+        self.parts = [common_values(field.type, field.nullable, True) for field in fields]
         return not (self.is_list and pat.is_decimal(fields[0].type))   # units of 64 bits there
 
     cdef int put(self, Worker* w, Chunk* out, char* to, object value) except -1:
