@@ -9,6 +9,7 @@ When a pipeline runs: `OperatorError`, `SourceError`, `SinkError`, `NodeLost`, `
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 
@@ -158,6 +159,8 @@ def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
     except Exception:
         text = ""
     text = text.encode("utf-8", "replace").decode()  # lone surrogates are no text
+    if type(error) is AttributeError and type(getattr(error, "obj", None)) is SimpleNamespace:
+        text += f"; a key's state begins empty: declare state={{{error.name!r}: int}}, or make it with init="
     return type(error).__name__, text if len(text) <= most else text[:most] + "..."
 
 

@@ -32,12 +32,24 @@ UNITS = {
     "d": 24 * 60 * _MINUTE,
 }
 
-WRITTEN = "a number and a unit (ns, us, ms, s, m, h, d), such as '30m', '50ms' or '1h30m'"
+WRITTEN = "a number and a unit (ns, us, ms, s, m, h, d), such as '30m', '50ms', '1h30m' or '5 minutes'"
 
-_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|m|h|d)\s*")
+#: As Spark and pandas have them; also of more than one.
+_WORDS = {
+    "nanosecond": "ns",
+    "microsecond": "us",
+    "millisecond": "ms",
+    "second": "s",
+    "minute": "m",
+    "hour": "h",
+    "day": "d",
+}
+
+_UNIT = "|".join([f"(?:{'|'.join(_WORDS)})s?", "ns", "us", "ms", "s", "min", "m", "h", "d"])
+_PART = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*({_UNIT})(?![a-zA-Z])\s*")
 
 #: What is no duration: weeks, months, quarters and years.
-_LONG = re.compile(r"-?\s*\d+\s*(w|mo|q|y)")
+_LONG = re.compile(r"-?\s*\d+\s*(w|mo|q|y)")  # "2 months", too
 
 
 def nanoseconds(value: Any, what: str) -> Fraction:
@@ -73,7 +85,7 @@ def nanoseconds(value: Any, what: str) -> Fraction:
                 "" if _LONG.match(text) is None else "; a week is '7d', the calendar's od.calendar('1mo')"
             )
             raise PlanError(f"{what}: a duration is {WRITTEN}; got {value!r}{weeks}")
-        total += Fraction(part[1]) * UNITS[part[2]]
+        total += Fraction(part[1]) * UNITS[_WORDS.get(part[2].removesuffix("s"), part[2])]
         at = part.end()
         if at == len(text):
             return sign * total

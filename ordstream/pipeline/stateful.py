@@ -250,7 +250,7 @@ class StatefulOperators(RunningOperators):
         return self._aggregated(self._site("aggregate", name, on_error), bind, named, aggregations)
 
     def window(
-        self, kind: WindowKind, *, time: str | None = None, fill_gaps: bool | Duration = False
+        self, kind: WindowKind, time: str | None = None, *, fill_gaps: bool | Duration = False
     ) -> Windowed:
         """Windows, for the aggregations that follow: `.window(od.tumbling("1m"), time="ts").aggregate(...)`.
 

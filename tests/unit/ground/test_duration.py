@@ -21,6 +21,10 @@ US = pa.field("ts", pa.timestamp("us"))
         (" 1.5 s ", pa.timestamp("us"), 1_500_000),
         ("0.1s", pa.timestamp("us"), 100_000),  # exact: no float is made of it
         ("2min", pa.timestamp("ns"), 120 * 10**9),
+        ("5 minutes", pa.timestamp("s"), 300),
+        ("1 hour 30 minutes", pa.timestamp("s"), 5400),
+        ("1.5 seconds 3 ms", pa.timestamp("us"), 1_503_000),
+        ("-2 days", pa.date32(), -2),
         ("7d", pa.date32(), 7),
         ("7d", pa.date64(), 7 * 86_400_000),
         ("-5s", pa.timestamp("s"), -5),
@@ -34,7 +38,9 @@ def test_in_the_columns_unit(value, type_, units):
     assert time_span(value, pa.field("ts", type_), "the length") == units
 
 
-@pytest.mark.parametrize("text", ["", "-", "5", "m", "5 minutes", "1h-5m", "1e3s", "5s x", "٣s٣"])
+@pytest.mark.parametrize("text", [
+    "", "-", "5", "m", "5 minutess", "5 Minutes", "5 fortnights", "1h-5m", "1e3s", "5s x", "٣s٣",
+])  # fmt: skip
 def test_what_is_no_duration(text):
     with pytest.raises(od.PlanError, match="the length: a duration is a number and a unit"):
         time_span(text, US, "the length")

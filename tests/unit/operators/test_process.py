@@ -31,6 +31,15 @@ OUTPUT = {"k": int, "n": int, "total": int}
 CLICKS = batch(k=[1, 2, 1, None, 1, 2, 3], x=[5, 6, -7, 8, 9, 1, -2], s=["", "a", "b", "", "", "c", ""])
 
 
+def test_a_state_that_nothing_made_says_how():
+    """Without `state=` and `init=` it is an empty namespace."""
+    pipeline = od.Pipeline(SOURCE).key_by("k").process(total, schema=OUTPUT)
+    expected = run_serial(pipeline, CLICKS).error
+    with pytest.raises(od.OperatorError, match=r"begins empty: declare state=\{'n': int\}, or") as raised:
+        pipeline.run(CLICKS)
+    assert raised.value.reason == expected.reason
+
+
 def remember(row, state, emit):
     state.setdefault("seen", []).append(row.x)
     if row.x < 0:
