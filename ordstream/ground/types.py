@@ -229,11 +229,15 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
     if has_schema(given):
         return schema_of_data(given, f"{where}: {wanted}")
     pairs = gone_through(given.items() if isinstance(given, Mapping) else given)
+    if pairs and all(isinstance(field, pa.Field) for field in pairs):
+        return pa.schema(pairs)
     if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         why = f": {COLLECT}" if is_lazy(given) else ""
         raise SchemaError(f"{where}: {wanted}, got {given!r:.200}{why}")
     fields = []
     for name, type_ in pairs:
+        if not isinstance(name, str):
+            raise SchemaError(f"{where}: a column's name is a str, got {name!r:.200}")
         try:
             fields.append(pa.field(name, PYTHON_TYPES.get(type_, type_)))
         except (TypeError, ValueError) as error:

@@ -368,6 +368,8 @@ def test_explain_takes_a_whole_number_of_nodes(p):
         ({"a": "colour"}, "str, bytes$"),
         ({"a": dict}, "column 'a' can't be .*dict"),
         (["a", "b"], "a mapping of name to type, got"),
+        ({1: int}, "a column's name is a str, got 1$"),
+        ([pa.field("a", pa.int8()), ("b", int)], "a mapping of name to type, got"),
         ("user long", "a mapping of name to type, got 'user long'"),
         (None, "got None"),
         (pa.array([{"a": 1}]), "got StructArray, which has no columns"),
@@ -376,6 +378,12 @@ def test_explain_takes_a_whole_number_of_nodes(p):
 def test_mistaken_schemas(schema, words):
     with pytest.raises(od.SchemaError, match=words):
         od.Pipeline(schema)
+
+
+def test_a_list_of_fields_is_a_schema():
+    """As `pyarrow.schema` takes it."""
+    fields = [pa.field("k", pa.int64(), nullable=False), pa.field("s", pa.string())]
+    assert od.Pipeline(fields).schema.equals(pa.schema(fields))
 
 
 def test_the_columns_of_data():
