@@ -44,6 +44,7 @@ from ordstream.fragments.polled_node import BETWEEN_MARKS, PolledNode, low_of
 from ordstream.fragments.time_marks import TimeMark
 from ordstream.ground.numbers import mask
 from ordstream.ground.ordertags import AT_END, tags_of
+from ordstream.ground.slices import rows_from_0
 from ordstream.plan.clock import REORDERED_MARKS, SOURCE_MARKS
 
 #: Bytes of rows that may be held, and of outputs that may wait for theirs: then nothing more is taken in.
@@ -307,7 +308,7 @@ class MovingOperators:
             mine = move.before.route_words(self._keys.words(rows)) == self._node
             for lane, chosen in ((self._lane, mine), (move.lane, ~mine)):
                 if chosen.any():
-                    move.hold(lane, 0, rows.filter(mask(chosen)))
+                    move.hold(lane, 0, rows_from_0(rows).filter(mask(chosen)))
             if not move.ready:
                 move.held += int((~mine).sum())
             did = True

@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 from ordstream.errors import PlanError, SourceError
 from ordstream.ground.arrow_memory import POOL
 from ordstream.ground.numbers import integers, is_whole, mask, truth
+from ordstream.ground.slices import rows_from_0
 
 Int64s = npt.NDArray[np.int64]
 
@@ -293,7 +294,7 @@ def tags_of(rows: Any) -> Any:
 
 def rows_at(rows: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
     """The rows at places that are there."""
-    return pc.take(rows, places, boundscheck=False, memory_pool=POOL)
+    return pc.take(rows_from_0(rows), places, boundscheck=False, memory_pool=POOL)
 
 
 def merge_sorted(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -17,6 +17,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import shown
 from ordstream.ground.depth import DEEPEST
+from ordstream.ground.slices import from_0
 
 # What pyarrow raises for a value that it makes nothing of.
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError)
@@ -308,7 +309,7 @@ def _taken(values: pa.Array, places: pa.Array) -> pa.Array:
         values = values.cast(pa.large_string() if pat.is_string_view(type_) else pa.large_binary())
     elif pat.is_nested(type_):
         values = as_plain(values)
-    return values.take(places)
+    return from_0(values).take(places)
 
 
 def _views(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -327,7 +328,7 @@ def _as_list(array: pa.Array) -> pa.Array:
     ends = np.cumsum(sizes)
     # the place of each element among the lists', and from there its place among the values
     places = np.arange(int(sizes.sum())) + np.repeat(starts - (ends - sizes), sizes)
-    inside = as_plain(values).take(pa.array(places, pa.int64()))
+    inside = from_0(as_plain(values)).take(pa.array(places, pa.int64()))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int64()).cast(pa.int32())
     buffers = [_validity(array), offsets.buffers()[1]]
     wanted = plain(array.type)

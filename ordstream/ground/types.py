@@ -206,7 +206,7 @@ def pipeline_schema(
     for field in schema:
         type_ = carried(field.type)
         physical_type(type_, field.name)
-        fields.append(pa.field(field.name, type_, field.nullable))
+        fields.append(pa.field(field.name, type_, field.nullable or pat.is_null(type_)))
     if not fields:
         raise SchemaError(f"{where}: at least one column is needed")
     unique_names([field.name for field in fields], where)
