@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+#: No function is known to read more columns: a row with slots (`_core/state/row_cursor`) has no room.
+MOST_READ = 64
 #: Names that can reach a local variable by another way than its own.
 _WAYS_AROUND = {
     "locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "breakpoint", "set_trace",
@@ -51,14 +54,17 @@ def columns_read(fn: Callable[..., Any], names: Sequence[str]) -> frozenset[int]
     found = _attributes(code, code.co_varnames[first])
     if found is None:
         return None
-    found.update(beside)
+    found = found.union(beside)
     # names with two underscores have meanings of their own; a slot is an identifier
     if not found <= set(names) or any(one.startswith("__") or not one.isidentifier() for one in found):
+        return None
+    if len(found) > MOST_READ:
         return None
     return frozenset(i for i, name in enumerate(names) if name in found)
 
 
-def _attributes(code: CodeType, name: str) -> set[str] | None:
+@lru_cache(maxsize=256)  # a plan asks often
+def _attributes(code: CodeType, name: str) -> frozenset[str] | None:
     """The names that code reads of a local variable, as attributes or as constants in brackets; None where
     it does anything else with it.
     """
@@ -91,4 +97,4 @@ def _attributes(code: CodeType, name: str) -> set[str] | None:
         if not single and (instruction.opname not in _DOUBLE or names[0] == name):
             return None
         loaded = True
-    return None if loaded or constant is not None else found
+    return None if loaded or constant is not None else frozenset(found)

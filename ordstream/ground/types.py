@@ -114,9 +114,9 @@ def physical_type(type_: pa.DataType, column: str) -> Physical:
     """
     if is_packed(type_):
         return Physical("packed", *PHYSICAL["packed"], None, detail=str(type_))
-    if is_core_list(type_):
-        return Physical("list", *PHYSICAL["list"], None, physical_type(type_.value_type, column))
     name = _physical_name(type_)
+    if name is None and is_core_list(type_):
+        return Physical("list", *PHYSICAL["list"], None, physical_type(type_.value_type, column))
     if name is None:
         raise SchemaError(unsupported(type_, column))
     vm = {"f32": "f64", "f64": "f64", "bool": "bool", "view": "view", "wide": "i128"}.get(name, "i64")

@@ -13,7 +13,7 @@ from ordstream.expressions.bound import BoundExpr, evaluate_row
 from ordstream.expressions.expr import Expr
 from ordstream.operators.arguments import condition
 from ordstream.operators.error_policy import tried_again
-from ordstream.operators.functions import FunctionReference, FunctionText, python_only
+from ordstream.operators.functions import FunctionReference, RowFunctionText, python_only
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.row_clock import RowClock
 from ordstream.reference.base import Row, SerialOperator
@@ -69,7 +69,7 @@ class FilterReference(SerialOperator):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FilterFunction(FunctionText):
+class FilterFunction(RowFunctionText):
     """By a Python function.
 
     Attributes
@@ -80,6 +80,7 @@ class FilterFunction(FunctionText):
 
     op: ClassVar[str] = "python_filter"
     one_to_one: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
     is_python: ClassVar[bool] = True
     runs_user_code: ClassVar[bool] = True
     may_reject: ClassVar[bool] = True

@@ -99,6 +99,15 @@ class FunctionText(Operator):
         return f"{self.op}{self.by_key} {getattr(fn, '__qualname__', repr(fn))}"
 
 
+class RowFunctionText(FunctionText):
+    """With a Python function of a row. It reads what the function looks at, where that is known."""
+
+    def columns_read(self) -> set[int]:
+        fn: Any = getattr(self, "fn", None)
+        read = None if self.rejects else columns_read(fn, self.input.names)  # a rejected row is shown whole
+        return super().columns_read() if read is None else {*read}
+
+
 class FunctionReference(SerialOperator):
     """The reference of an operator with a function: `operator.fn`, `operator.output`.
 

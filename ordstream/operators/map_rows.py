@@ -14,6 +14,7 @@ from ordstream.operators.functions import (
     MOST_FAN_OUT,
     FunctionReference,
     FunctionText,
+    RowFunctionText,
     check_function,
     declared_output,
 )
@@ -25,7 +26,7 @@ from ordstream.udf.functions import compile_rows, interpret, is_native, native_f
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MapRows(FunctionText):
+class MapRows(RowFunctionText):
     """fn(row) -> tuple, list or dict: exactly one output per row."""
 
     op: ClassVar[str] = "python_rows"

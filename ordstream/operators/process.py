@@ -31,7 +31,7 @@ from ordstream.operators.codec import Codec
 from ordstream.operators.functions import (
     MOST_FAN_OUT,
     FunctionReference,
-    FunctionText,
+    RowFunctionText,
     check_arguments,
 )
 from ordstream.operators.map_rows import CompiledText
@@ -49,7 +49,7 @@ CODEC_COLUMN = pa.field("state", pa.binary())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Process(FunctionText):
+class Process(RowFunctionText):
     """fn(row, state, emit), in Python.
 
     Attributes
@@ -106,6 +106,10 @@ class Process(FunctionText):
             return []
         period = self.spans_of(self.clock_column)(self.period)
         return [f"timers fire by {clock_text(self.clock)}, at multiples of {period}"]
+
+    def columns_read(self) -> set[int]:
+        clock = {self.clock_column} - {-1}
+        return super().columns_read() | clock | {*self.key}
 
     @property
     def can_snapshot(self) -> bool:

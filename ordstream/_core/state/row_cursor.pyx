@@ -11,7 +11,7 @@ import sys
 import sysconfig
 
 from ordstream._core.state.named_rows import NamedSlots
-from ordstream.ground.columns_read import columns_read
+from ordstream.ground.columns_read import MOST_READ as MOST_KNOWN, columns_read
 from ordstream.ground.rows import slotted_rows
 
 cdef extern from *:
@@ -34,6 +34,9 @@ cdef bint HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 cdef bint TUPLES_CHANGE = HAS_GIL and sys.hexversion < 0x030E0000
 
 
+assert MOST_KNOWN == MOST_READ                           # plan/ and this module leave out the same columns
+
+
 cdef class RowShape:
     """Rows of a schema for a function.
 
@@ -49,7 +52,7 @@ cdef class RowShape:
         self.row_class = self.reader.row_class
         self.places = list(range(len(schema)))
         read = columns_read(fn, schema.names)
-        if read is None or len(read) > MOST_READ:
+        if read is None:
             return
         self.row_class = slotted_rows([schema.names[j] for j in sorted(read)], NamedSlots)
         self.places = sorted(read)

@@ -154,7 +154,44 @@ MADE_ANEW = {
         *(f(one) for f, one in zip((lambda a: a, lambda b: b.with_columns(s=C("full"))),
                                    p.branch(HASHED < 500), strict=True))),
 }  # fmt: skip
-PIPELINES |= BEHIND_STATES | MADE_ANEW
+
+class Limit:
+    """A method of an object is a function too."""
+
+    def holds(self, row):
+        return row["row"] % 3 == 0
+
+
+def counted(row, state, emit):
+    state.n += row.row
+    emit(row.hole, state.n)
+
+
+def with_letters(kept):
+    return od.union(kept, kept.side_output(), how="diagonal")
+
+
+COUNTED = {"schema": {"hole": pa.int64(), "n": pa.int64()}, "state": {"n": pa.int64()}}
+BEHIND_FUNCTIONS = {
+    "of texts": lambda p: p.filter(lambda row: row.s is not None and "xx" in row.s),
+    "of nothing": lambda p: p.filter(lambda row: True),
+    "of the whole row": lambda p: p.filter(lambda row: len(row) == len(DATA.column_names)),
+    "a method": lambda p: p.filter(Limit().holds).key_by("small").cum_sum("row"),
+    "tried again": lambda p: p.filter(lambda row: len(row.items or ()) > 1, on_error=od.retry(2)),
+    "skipping": lambda p: p.filter(lambda row: 1 // (row.row % 3) == 1, on_error="skip"),
+    "to rows": lambda p: p.map(
+        lambda row: (row.row, row.nested), schema=DATA.select(["row", "nested"]).schema),
+    "to many rows": lambda p: p.filter(HASHED < 600).flat_map(
+        lambda row: [(row.row, one) for one in row.items or ()],
+        schema={"row": pa.int64(), "item": pa.int64()}),
+    "with a state": lambda p: p.key_by("small").process(counted, **COUNTED),
+    "with one state": lambda p: p.filter(lambda row: row.flag).process(counted, **COUNTED),
+    "functions on two ways": lambda p: times(
+        p.filter(lambda row: row.small < 50), lambda q: q.filter(lambda row: row.flag)),
+    "rejected": lambda p: with_letters(
+        p.filter(lambda row: 1 // (row.row % 3) == 1, on_error="dead_letter")),
+}  # fmt: skip
+PIPELINES |= BEHIND_STATES | MADE_ANEW | BEHIND_FUNCTIONS
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -192,8 +229,11 @@ def test_only_what_nobody_reads_passes_unread():
     assert unread(od.union(*some, how="diagonal")) == names - {"row", "s"}
     replaced = [p.filter(C("row") > 0).with_columns(s=C("full")), p]
     assert unread(od.union(*replaced)) == names - {"row", "s", "full"}
+    assert unread(p.inspect(lambda row: print(row.row))) == names - {"row"}
+    assert unread(p.filter(lambda row: row["row"] > row.small)) == names - {"row", "small"}
     # others show rows later, keep them, or hand them to a function
-    assert unread(p.inspect(lambda row: print(row.row))) == set()
+    assert unread(p.filter(lambda row: print(row))) == set()
+    assert unread(with_letters(p.filter(lambda row: row.row, on_error="dead_letter"))) == set()
     assert unread(p.key_by("row").lead("small")) == set()
     assert unread(p.key_by("row").tail(1)) == set()
     assert unread(p.map_batches(lambda columns: columns, schema=p.schema)) == set()
@@ -213,7 +253,7 @@ def test_a_row_that_fails_is_shown_whole(workers):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", [
     "running sum", "lag of strings", "filled anew", "before", "exploded", "nested ahead", "looked up twice",
-    "two ways", "every row twice", "ways in ways", "some have no column",
+    "two ways", "every row twice", "ways in ways", "some have no column", "of texts", "a method",
 ])  # fmt: skip
 def test_a_row_that_fails_behind_others_is_shown_whole(name, workers):
     """Also where the operators in front have made the rows anew, without what nobody reads."""

@@ -306,7 +306,11 @@ def test_used_source_columns(p):
     dropped = p.with_columns(x=col("item") + 1).select("user")
     assert used(dropped.plan) == (True, False, True, False, False, False)
     assert used(p.drop("tags").plan)[5] is False
-    assert used(p.filter(lambda row: True).select("user").plan) == (True,) * 6
+    assert used(p.filter(lambda row: row.price > 0).select("user").plan) == (
+        True, False, False, True, False, False)  # fmt: skip
+    # the row is handed on
+    assert used(p.filter(lambda row: bool(row)).select("user").plan) == (True,) * 6
+    assert used(p.filter(lambda row: row.price, on_error="dead_letter").select("user").plan) == (True,) * 6
     sessions = p.key_by("user").sessionize("ts", 1, ["item"]).flat_map(od.pairs("item"))
     assert used(sessions.plan) == (True, True, True, False, False, False)
 
