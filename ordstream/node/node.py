@@ -11,6 +11,7 @@ plain iterator) gets a feeding thread of its own, unless `feeder="caller"`.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from typing import Any, Unpack
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream._core.flow import run as core
-from ordstream._core.flow.reader import Reader, forget_starts
+from ordstream._core.flow.reader import Reader
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
 from ordstream._core.ground.imported_batch import formats_of
@@ -204,7 +205,8 @@ class Stream(Unmoved, Reader):
         for column in clocks:
             used[column] = True
         passing = passing_unread(self._physical, self._source_schema, clocks)
-        self._imported = [one and column not in passing.values() for column, one in enumerate(used)]
+        passed = {*passing.values()}
+        self._imported = [one and column not in passed for column, one in enumerate(used)]
         self._made = core_operators(self._physical, settings, layout)
         return core.Run(
             self._made.chain,
@@ -476,9 +478,9 @@ class Stream(Unmoved, Reader):
         exit.
 
         Called by the run itself (its source, a function, a callback) it stops the run; the rest follows when
-        they have returned.
+        they have returned. After Ctrl-C a function that goes on is interrupted, or left behind.
         """
-        if self._closed:
+        if self._closed or self._workers.left_behind:
             return
         with self._feeder.lock:
             self._exhausted = True
@@ -494,8 +496,17 @@ class Stream(Unmoved, Reader):
             start(threading.Thread(target=self.close, name="ordstream-closer", daemon=True))
             return
         if os.getpid() == self._pid:
-            self._workers.join()
+            # Ctrl-C, if that brought us here, ends functions too
+            ended = self._workers.join(isinstance(sys.exc_info()[1], KeyboardInterrupt))
             self._feeder.stop()
+            if not ended:
+                open_streams.discard(self)
+                self._workers.leave_behind(self._end)
+                return
+        self._end()
+
+    def _end(self) -> None:
+        """The part of close() behind the last worker."""
         # Another thread may be reading: it has been cancelled, and must leave the core before the core goes.
         if not self._reading.acquire(timeout=CLOSE_WAIT_S):
             return  # it is stuck in its own source; the core stays
@@ -551,6 +562,13 @@ class Stream(Unmoved, Reader):
             snapshots=tuple(self._snapshots.figures) if self._snapshots else (),
         )  # fmt: skip
 
+    def after_fork(self) -> None:
+        """In the child: its threads do not exist here, and one may have held a lock. The run is the
+        parent's.
+        """
+        self._closed = True
+        self._reading, self._feeder.lock = threading.RLock(), threading.RLock()
+
     @property
     def report(self) -> Report:
         """Figures of the run; complete once the stream is exhausted or closed."""
@@ -575,18 +593,3 @@ class Stream(Unmoved, Reader):
         _ = self.report
         assert self._shed is not None
         return self._shed
-
-
-def _forget_after_fork() -> None:
-    forget_starts()
-    for stream in list(open_streams):
-        if not isinstance(stream, Stream):
-            continue
-        stream._closed = True  # its threads do not exist here; the parent owns the run
-        # one of those threads may have held them
-        stream._reading, stream._feeder.lock = threading.RLock(), threading.RLock()
-    open_streams.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,15 +1,17 @@
 """Streams that are open when the interpreter exits are closed while everything is still there: later no
-module can be imported, and what closing one met would be printed as a trace.
+module can be imported, and what closing one met would be printed as a trace. In the child of a fork they are
+forgotten.
 """
 
 from __future__ import annotations
 
 import atexit
 import multiprocessing.util  # noqa: F401 (it ends processes at exit: registered first, it comes last)
+import os
 import threading
 import weakref
 
-from ordstream._core.flow.reader import Reader
+from ordstream._core.flow.reader import Reader, forget_starts
 from ordstream.errors import Cancelled
 
 #: Of this process; each comes when it opens, and goes when it is dropped. One may be closed already: closing
@@ -32,3 +34,15 @@ def _close_all() -> None:
     _exits.set()
     for stream in list(open_streams):
         stream.close()
+
+
+def _forget_after_fork() -> None:
+    forget_starts()
+    for stream in list(open_streams):
+        if hasattr(stream, "after_fork"):  # one of processes asks which process it is in
+            stream.after_fork()
+    open_streams.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

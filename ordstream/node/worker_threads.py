@@ -8,12 +8,15 @@ therefore says so itself when it enters the core, or stays out once the door is 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Callable
 from typing import Any
 
-from ordstream._core.flow.reader import start_surely
+from ordstream._core.flow.reader import TakenBack, have_left, interrupt, start_surely, work
 
 if sys.platform != "win32":
     import resource
@@ -28,6 +31,11 @@ LEAST_STACK_BYTES = 16 << 20
 MOST_STACK_BYTES = 256 << 20
 # How long a thread that is being started is given to show itself.
 SHOW_S = 0.1
+# After Ctrl-C: how long a function may go on before it is interrupted; between two interrupts, for it may be
+# cleaning up; and until its thread is given up.
+MAY_END_S, MAY_CLEAN_UP_S, GIVEN_UP_S = 0.3, 1.0, 3.0
+# How long an interrupt waits to be raised: a thread in Python's code comes to it as soon as it has the GIL.
+RAISED_IN_S = 0.1
 
 
 def stack_bytes() -> int:
@@ -85,8 +93,10 @@ class WorkerThreads:
         self._threads: list[threading.Thread] = []
         self._entry = threading.RLock()  # a signal handler may close while this very thread holds it
         self._shut = False
-        # One for each thread that is, or was, in the core: set when it has left.
-        self._left: list[threading.Event] = []
+        #: Some did not end, and nobody waits for them but a thread of its own.
+        self.left_behind = False
+        # Of each thread that is, or was, in the core: held until it has left, and its identity.
+        self._inside: list[tuple[threading.Lock, int]] = []
 
     def __len__(self) -> int:
         return len(self._threads)
@@ -107,27 +117,79 @@ class WorkerThreads:
             start(thread)
 
     def _work(self, index: int) -> None:
-        left = threading.Event()
+        left = threading.Lock()
         with self._entry:
             if self._shut:
                 return
-            self._left.append(left)
-        try:
-            self._core.worker(index)
-        finally:
-            left.set()
+            left.acquire()
+            self._inside.append((left, threading.get_ident()))
+        with contextlib.suppress(KeyboardInterrupt):  # of `interrupt`: the function had just returned
+            work(self._core, index, left)
 
     def shut(self) -> None:
         """From now on no thread enters the core."""
         with self._entry:
             self._shut = True
 
-    def join(self) -> None:
-        """Wait until all have left the core, which was told to stop, and have ended. After `shut`."""
-        for left in self._left:
-            left.wait()
+    def join(self, interrupting: bool = False) -> bool:
+        """Wait until all have left the core, which was told to stop, and have ended. After `shut`.
+
+        Parameters
+        ----------
+        interrupting : bool
+            A function that goes on meanwhile is interrupted: KeyboardInterrupt is raised in it.
+
+        Returns
+        -------
+        bool
+            False, only with `interrupting`: a function goes on even then. It waits in C, or drops the
+            interrupt.
+        """
+        if interrupting and not self._ended_by_interrupts():
+            return False
+        have_left(self._inside, -1)
         for thread in self._threads:
             join(thread)
+        return True
+
+    def leave_behind(self, then: Callable[[], None]) -> None:
+        """Wait no more for threads that do not end; a daemon thread does, and calls `then`.
+
+        Warns
+        -----
+        RuntimeWarning
+            Names them.
+        """
+        self.left_behind = True
+        names = ", ".join(thread.name for thread in self._threads if thread.is_alive())
+
+        def wait() -> None:
+            self.join()
+            then()
+
+        start(threading.Thread(target=wait, name="ordstream-closer", daemon=True))
+        warnings.warn(
+            f"a function that the run called did not return within {GIVEN_UP_S:.0f} s of Ctrl-C: {names} is "
+            "left behind, and the run's memory with it, until the function returns. Give what it waits for "
+            "a timeout",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    def _ended_by_interrupts(self) -> bool:
+        """Whether all have left the core before they are given up."""
+        began = time.monotonic()
+        next_at = began + MAY_END_S
+        while not have_left(self._inside, max(0.0, next_at - time.monotonic())):
+            if next_at >= began + GIVEN_UP_S:
+                return False
+            try:
+                interrupt(self._inside, RAISED_IN_S)
+                while True:  # as it says
+                    pass
+            except TakenBack:
+                next_at = min(next_at + MAY_CLEAN_UP_S, began + GIVEN_UP_S)
+        return True
 
 
 def join(thread: threading.Thread, seconds: float | None = None) -> None:

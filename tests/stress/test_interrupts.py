@@ -102,6 +102,7 @@ def collect(live: bool, workers: int) -> None:
 )
 @pytest.mark.thin(2)
 def test_ctrl_c_anywhere(body: Callable[[bool, int], None], live: bool, workers: int) -> None:
+    body(live, workers)  # imports: interrupted anywhere in one, each next round would begin it anew
     interrupt = Interrupt()
     rounds = 0
     while interrupt.during(lambda: body(live, workers)):

@@ -5,13 +5,19 @@ method written in Python before its `try` is entered; the traceback then keeps t
 threads. Compiled code checks for signals only inside the Python code that it calls. Here every way out of
 reading closes the stream.
 """
+from cpython.ref cimport PyObject
+
 import _signal
 import threading
 from _thread import RLock, get_ident, stack_size as _thread_stack_size
+from time import monotonic
 
 import pyarrow as pa
 
 from ordstream._core.ground.arrow_stream import export_stream
+
+cdef extern from "Python.h":
+    int PyThreadState_SetAsyncExc(unsigned long thread, PyObject* exception)
 
 
 cdef class Reader:
@@ -158,3 +164,59 @@ def start_surely(thread, Py_ssize_t stack):
             _signal.signal(_signal.SIGINT, present)
         if came:
             _signal.raise_signal(_signal.SIGINT)
+
+
+def work(core, int index, left):
+    """Be a worker of a core, then release `left`, a lock that is held until then."""
+    try:
+        core.worker(index)
+    finally:
+        left.release()
+
+
+def have_left(inside, double seconds):
+    """Wait until all threads have left `work`, so long at most (below 0: for ever). Whether they have. An
+    interrupt leaves no lock held.
+    """
+    cdef double until = monotonic() + seconds
+    for left, _ in inside:
+        if not left.acquire(True, -1 if seconds < 0 else max(0.0, until - monotonic())):
+            return False
+        left.release()
+    return True
+
+
+class TakenBack(BaseException):
+    """Raised by `interrupt`, in its caller."""
+
+
+def interrupt(inside, double seconds):
+    """Have KeyboardInterrupt raised in the Python code that threads run within `work`: a function of the
+    user's. It is taken back where it was not raised, since the thread is not in Python's code, in `seconds`.
+
+    A thread for which one waits has Python look for it at every function and every turn of a loop, in all
+    threads; under a debugger CPython 3.11 then looks for ever. Only raising one ends that. So nothing waits
+    when this is over, it runs nothing of Python's meanwhile, and raises one itself.
+
+    Parameters
+    ----------
+    inside : list of (lock, int)
+        Locks of `work`, and identities of the threads that hold them.
+    seconds : float
+        What a thread gets to come to it; all of them together.
+
+    Raises
+    ------
+    TakenBack
+        Always, in the caller, at the latest where it loops next.
+    """
+    try:
+        for left, thread in inside:
+            if left.locked():
+                PyThreadState_SetAsyncExc(thread, <PyObject*> KeyboardInterrupt)
+        have_left(inside, seconds)
+    finally:
+        for left, thread in inside:
+            if left.locked():
+                PyThreadState_SetAsyncExc(thread, NULL)
+        PyThreadState_SetAsyncExc(get_ident(), <PyObject*> TakenBack)
