@@ -235,7 +235,12 @@ if not TYPE_CHECKING:  # else any name would be right for a type checker, a miss
             if name[0] != "_":
                 where = importlib.import_module("ordstream.expressions.elsewhere").advice_of_package(name)
             raise AttributeError(f"module 'ordstream' has no attribute {name!r}{where}")
-        found = getattr(importlib.import_module(f"ordstream.{_HOME_OF[name]}"), name)
+        home = importlib.import_module(f"ordstream.{_HOME_OF[name]}")
+        found = getattr(home, name)
+        if type(found) is type(__getattr__):  # a function: it is one object here and there, as pickle wants
+            wrong_calls = importlib.import_module("ordstream.expressions.wrong_calls")
+            found = wrong_calls.answered(found)
+            setattr(home, name, found)
         globals()[name] = found  # the next look-up does not come here
         return found
 

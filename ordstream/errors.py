@@ -147,6 +147,8 @@ def told(error: BaseException) -> str:
 def shown(value: object, most: int = 200) -> str:
     """A value in the text of an error: at most so many characters, since a row may hold megabytes."""
     text = repr(value)
+    if "\n" in text:  # a table, an array
+        text = " ".join(text.split())
     return text if len(text) <= most else text[:most] + "..."
 
 

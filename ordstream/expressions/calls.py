@@ -23,6 +23,7 @@ from ordstream.expressions.strptime import check_format
 from ordstream.expressions.zones import TICKS
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.datetimes import span_ns
+from ordstream.ground.duration import abbreviated
 from ordstream.ground.types import INT64_MAX, is_string
 
 DAY = 86_400
@@ -310,6 +311,7 @@ def interval(every: Any) -> tuple[int, str]:
     if isinstance(every, datetime.timedelta):
         whole = span_ns(every)
         every = f"{whole}ns" if whole % 1_000 else f"{whole // 1_000}us"
+    every = abbreviated(every)
     found = re.fullmatch(r"(\d+)(ns|us|ms|s|m|h|d|w|mo|q|y)", every) if isinstance(every, str) else None
     if found is None or int(found[1]) < 1:
         raise SchemaError(

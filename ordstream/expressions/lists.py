@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import SchemaError
+from ordstream.errors import SchemaError, shown
 from ordstream.expressions.fields import class_of, leaf_of, on_stack
 from ordstream.expressions.lowered import Code, Lowered
 from ordstream.expressions.synonyms import advice
+from ordstream.expressions.wrong_calls import CalledMethods
 from ordstream.ground.choices import flag
 from ordstream.ground.packed_types import inner_format, is_any_list, is_core_list, is_packed
 from ordstream.ground.types import is_string, physical_type, to_python, to_storage
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ordstream.expressions.expr import Expr
 
 
-class Lists:
+class Lists(CalledMethods):
     """Functions of lists; a null list gives null."""
 
     def __init__(self, expr: Any, apply: Callable[..., Expr]) -> None:
@@ -84,6 +85,11 @@ class Lists:
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"`.list` has no {name!r}{advice(name, 'list')}", name=name, obj=self)
+
+        __iter__ = None
+
+        def __getitem__(self, key: Any) -> NoReturn:
+            raise TypeError(f"`.list` has no items: an element is .list.get({shown(key, 80)})")
 
     def _made(self, function: str, *arguments: Any, option: Any = None) -> Expr:
         return self._apply(f"list.{function}", self._expr, *arguments, option=option)

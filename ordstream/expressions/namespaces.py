@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ordstream.errors import SchemaError, shown
 from ordstream.expressions.synonyms import advice
+from ordstream.expressions.wrong_calls import CalledMethods
 from ordstream.ground.choices import flag, is_one_of, is_text
 from ordstream.ground.numbers import as_int
 from ordstream.ground.types import INT64_MAX
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 MOST_PADDED = 1 << 20
 
 
-class Strings:
+class Strings(CalledMethods):
     """Functions of strings; characters are Unicode's code points."""
 
     def __init__(self, expr: Any, apply: Callable[..., Expr]) -> None:
@@ -260,7 +261,7 @@ def reading(type_: pa.DataType, format: str | None, strict: bool) -> str:
     return f"to_date{'time' * (not date)}({', '.join(given)})"
 
 
-class Times:
+class Times(CalledMethods):
     """Functions of dates and times; `total_*` of durations.
 
     A timestamp with a zone is read in that zone, one without is the reading of a clock
@@ -368,7 +369,8 @@ class Times:
         Parameters
         ----------
         every : str or timedelta
-            Such as "15m": a number and ns, us, ms, s, m (minute), h, d, w; or "1mo", "1q", "1y". Weeks begin
+            Such as "15m" or "15 minutes": a number and ns, us, ms, s, m (minute), h, d, w; or "1mo", "1q",
+            "1y". Weeks begin
             on Monday; other intervals count from 1970. In a zone they are intervals of its clocks: one that
             begins at a reading that they show twice began when they last went as at the value, one at a
             reading that they skip at the change.

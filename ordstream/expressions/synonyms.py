@@ -23,6 +23,7 @@ _ELSEWHERE = {
         "maximum(other)": "greatest max_horizontal",
         "minimum(other)": "least min_horizontal",
         "if_else, or od.when(condition, value).otherwise(other)": "otherwise then where mask",
+        "otherwise(value)": "else_ otherwise_ orElse",
         "od.when(condition, value).otherwise(other), or .lookup(table)": "replace replace_strict map",
         "str.contains(text)": "contains like rlike",
         "str.starts_with(text)": "startswith starts_with",

@@ -45,11 +45,20 @@ _WORDS = {
     "day": "d",
 }
 
+_INTERVALS = {"week": "w", "month": "mo", "quarter": "q", "year": "y"}
+
 _UNIT = "|".join([f"(?:{'|'.join(_WORDS)})s?", "ns", "us", "ms", "s", "min", "m", "h", "d"])
 _PART = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*({_UNIT})(?![a-zA-Z])\s*")
 
 #: What is no duration: weeks, months, quarters and years.
 _LONG = re.compile(r"-?\s*\d+\s*(w|mo|q|y)")  # "2 months", too
+
+
+def abbreviated(value: Any) -> Any:
+    """ "1mo" for "1 month", "15m" for "15 minutes": an interval in words; everything else as it is."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)s?\s*", value) if isinstance(value, str) else None
+    unit = None if found is None else (_WORDS | _INTERVALS).get(found[2])
+    return value if found is None or unit is None else f"{found[1]}{unit}"
 
 
 def nanoseconds(value: Any, what: str) -> Fraction:

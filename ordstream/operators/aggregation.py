@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -48,6 +48,7 @@ from ordstream.operators.gathered import (
     is_boolean,
     is_gathered,
 )
+from ordstream.operators.uncomputed import Uncomputed
 from ordstream.reference.base import Row, true_of
 
 MEAN_PLACES = 4  # that the mean of a decimal has more than the column, as in Spark
@@ -94,7 +95,7 @@ class BoundAggregation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class Aggregation(Uncomputed):
     """A value over the tuples of a key, a window or a session; made by `sum`, `min` and the like.
 
     Attributes
@@ -126,17 +127,6 @@ class Aggregation:
     def alias(self, name: str) -> Aggregation:
         """The same aggregation under an output name (for names that can't be keywords, such as "name")."""
         return replace(self, name=nonempty(name, f"od.{self.function}(...).alias"))
-
-    def _no_operand(self, *_: Any) -> NoReturn:
-        raise PlanError(
-            f"od.{self.function}(...) can't be computed with: give each aggregation a name and compute "
-            "behind them, .aggregate(total=od.sum('x'), n=od.count()).with_columns(ratio=od.col('total') / "
-            "od.col('n')); what is computed of each row goes inside, od.sum(od.col('x') * 2)"
-        )
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_operand
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = _no_operand
-    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __rand__ = __or__ = __ror__ = __invert__ = _no_operand
 
     def bind(self, schema: pa.Schema, where: str) -> tuple[pa.DataType, BoundAggregation]:
         """Type of the value, and what it is in the plan.

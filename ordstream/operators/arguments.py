@@ -112,7 +112,12 @@ def condition(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
         It is no boolean expression.
     """
     if not isinstance(expr, Expr):
-        raise SchemaError(f"{where}: a boolean expression is needed, got {expr!r}")
+        instead = ""
+        if isinstance(expr, str):
+            instead = ", which is a text: a condition is written od.col('x') > 1"
+        elif callable(expr):
+            instead = ": compute a column in front, map(function, schema=...), and take od.col of it"
+        raise SchemaError(f"{where}: a boolean expression is needed, got {shown(expr)}{instead}")
     bound = lower(expr, schema, where)
     if bound.type != "bool":
         raise SchemaError(f"{where}: a boolean expression is needed, {expr!r} is {bound.arrow}")
@@ -149,7 +154,7 @@ def positive_int(value: Any, what: str, most: int = INT64_MAX) -> int:
     """The value if it is an int of at least 1 and at most `most`; PlanError naming it otherwise."""
     value = as_int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PlanError(f"{what} must be an int of at least 1, got {value!r}")
+        raise PlanError(f"{what} must be an int of at least 1, got {shown(value, 80)}")
     if value > most:
         raise PlanError(f"{what} must be at most {most}, got {value!r}")
     return value

@@ -253,6 +253,10 @@ def arrow_table(data: Any, where: str) -> pa.Table:
         f"{where}: an Arrow table is needed (pyarrow, Polars, DuckDB and others have them; of a file: "
         f"pyarrow.parquet.read_table(path)), got {type(data).__name__}"
     )
+    if isinstance(data, Mapping):
+        raise PlanError(f"{needed}: of columns in a dict pyarrow.table(data) makes one")
+    if hasattr(data, "join_lookup"):
+        raise PlanError(f"{needed}: rows of another pipeline are joined by join_interval and join_asof")
     if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
         raise PlanError(f"{needed}: {COLLECT}" if is_lazy(data) else needed)
     if isinstance(data, pa.Array | pa.ChunkedArray) and not pat.is_struct(data.type):

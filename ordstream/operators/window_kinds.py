@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.ground.choices import is_one_of
-from ordstream.ground.duration import Duration, shown_span, time_span
+from ordstream.ground.duration import Duration, abbreviated, shown_span, time_span
 from ordstream.operators.arguments import positive_int
 from ordstream.operators.calendar import INTERVALS, Calendar
 
@@ -186,11 +186,12 @@ def tumbling(length: Duration, *, offset: Duration | None = None) -> WindowKind:
     Parameters
     ----------
     length : int, str or timedelta
-        "1m", a timedelta, or a number in the time column's unit; "1w", "1mo", "1q" or "1y": as `calendar`.
+        "1m", a timedelta, or a number in the time column's unit; "1w", "1mo" ("1 month"), "1q" or "1y": as
+        `calendar`.
     offset : int, str or timedelta, optional
         All begin and end so much later: ``tumbling("1h", offset="15m")`` at a quarter past.
     """
-    return WindowKind("tumbling", length, offset=offset)
+    return WindowKind("tumbling", abbreviated(length), offset=offset)
 
 
 def calendar(interval: Literal["1d", "1w", "1mo", "1q", "1y"]) -> WindowKind:
@@ -201,7 +202,7 @@ def calendar(interval: Literal["1d", "1w", "1mo", "1q", "1y"]) -> WindowKind:
     A day whose midnight the clocks show twice begins at the first, one whose midnight they skip at the
     change. Times from year 1 to 9999; with a zone from 1900 to 2100.
     """
-    return WindowKind("calendar", interval)
+    return WindowKind("calendar", abbreviated(interval))
 
 
 def session(timeout: Duration) -> WindowKind:

@@ -149,7 +149,10 @@ class Joins:
         suffix: str,
     ) -> Lane:
         if not isinstance(other, Joins):
-            raise PlanError(f"{op}: the other side must be a Pipeline, got {type(other).__name__}")
+            raise PlanError(
+                f"{op}: the other side must be a Pipeline, got {type(other).__name__}; rows of a table that "
+                "stays as it is are given by join_lookup, a source is od.Pipeline(schema, source='b')"
+            )
         plan, key, sides = united_sides(op, (self._plan, other._plan), named_pairs(on, op), time, suffix)
         return Lane(self.of(plan).key_by(*key), sides)
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, shown
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
@@ -199,7 +199,7 @@ def _check_alone(method: str, others: tuple[Any, ...]) -> None:
     if others:
         raise PlanError(
             f"{method} takes the data, and options by their names, {method}(data, workers=4); got "
-            f"{others[0]!r:.80} behind the data"
+            f"{shown(others[0], 80)} behind the data"
         )
 
 

@@ -114,7 +114,7 @@ class StatefulOperators(RunningOperators):
             Deprecated: the output column, which is `column` now.
         """
         if name is not None:
-            warnings.warn(COUNT_NAME, DeprecationWarning, stacklevel=2)
+            warnings.warn(COUNT_NAME, DeprecationWarning, stacklevel=3)
             column = name
         site = self._site("count", operator, on_error)
         return self._then(Count.bind(site, column, window=window, time=time, above=above, emit=emit))

@@ -182,7 +182,7 @@ def test_a_reading_that_is_none_or_two_is_an_error_at_its_row(on_error):
         (TEXTS, lambda: X.str.starts_with(3), "a str is needed, got 3"),
         (TEXTS, lambda: X.str.slice("a"), "offset must be an int"),
         (TEXTS, lambda: X.str.replace("", "a"), "must not be empty"),
-        (SECONDS, lambda: X.dt.truncate("1 hour"), "an interval such as '15m'"),
+        (SECONDS, lambda: X.dt.truncate("1 fortnight"), "an interval such as '15m'"),
         (SECONDS, lambda: X.dt.truncate("250ms"), "not a whole number of units"),
         (SECONDS, lambda: X.dt.truncate("2mo"), "one at a time"),
         (SECONDS, lambda: X.dt.epoch("h"), "the unit must be"),

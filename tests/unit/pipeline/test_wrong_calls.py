@@ -1,0 +1,129 @@
+"""Arguments that other systems have, and methods that were not called: the error says what to write here."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.expressions.wrong_calls import _FOUND
+
+DATA = pa.table({"k": [1], "x": [2.5], "s": ["a"], "ts": pa.array([3], pa.timestamp("us")), "l": [[1]]})
+P = od.Pipeline(DATA.schema)
+K = P.key_by("k")
+X, S, TS = od.col("x"), od.col("s"), od.col("ts")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: K.lag("x", default=0), r"lag\(\) .*'default': .*x_lag'\)\.fill_null\(value\)\) fills all"),
+        (lambda: K.lag("x", 1, 0), r"positional arguments .*; the call is lag\(columns, n=1, \*, name"),
+        (lambda: K.forward_fill("x", limit=1), r"it has no limit; .* process\(fn"),
+        (lambda: P.deduplicate(subset=["k"]), r"'subset': by=; the call is deduplicate\(by=None, within"),
+        (lambda: P.sample(n=10), r"a share: sample\(0\.1\); so many rows are head\(n\)"),
+        (lambda: P.sample(frac=0.1), "'frac': fraction=;"),
+        (lambda: P.join_lookup(DATA, left_on="k", right_on="k"), "on={'left column': 'right column'}"),
+        (lambda: P.join_asof(P, by="k", on="ts"), "on='key', time='ts'"),
+        (lambda: P.reorder("ts", "5s"), r"; the call is reorder\(time, \*, slack, late='raise'"),
+        (lambda: P.map(len), r"missing 1 .*'schema'; the call is map\(fn, \*, schema, compiled=False"),
+        (lambda: P.filter(x=3), r"'x': a condition is written od\.col\('x'\) == value"),
+        (lambda: P.rename(columns={"k": "a"}), r"rename\(\{'old': 'new'\}\)"),
+        (lambda: od.hopping("10m", "1m"), r"hopping\(\) .*; the call is hopping\(length, \*, every, offset"),
+        (lambda: od.union(P, P, by_name=True), "'by_name': how='diagonal'; the call is union"),
+        (lambda: od.std("x", ddof=0), "divides by n - 1"),
+        (lambda: X.fill_null(strategy="forward"), r"coalesce\(\) .*key_by\(\.\.\.\)\.forward_fill\(column"),
+        (lambda: S.str.contains("a", case=False), r"str\.contains\(\) .*begins with \(\?i\)"),
+        (lambda: TS.dt.strftime(), r"dt\.strftime\(\) missing .*; the call is dt\.strftime\(format\)$"),
+        (lambda: TS.dt.hour == 3, r"hour is a method, and is called before it is compared: \.hour\(\)"),
+        (lambda: S.str.lower != "a", r"lower is a method, and is called before it is compared"),
+        (lambda: od.col("l").list.length == 1, "length is a method"),
+        (lambda: od.col("l").list[0], r"`\.list` has no items: an element is \.list\.get\(0\)"),
+    ],
+)
+def test_a_wrong_call_is_a_type_error_that_says_what_to_write(make, text):
+    """They ended in Python's bare "unexpected keyword argument", and `.dt.hour == 3` was False."""
+    with pytest.raises(TypeError, match=text) as caught:
+        make()
+    assert not isinstance(caught.value, od.OrdstreamError)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: P.branch(lambda row: row.x > 1), r"compute a column in front, map\(function, schema"),
+        (lambda: P.assert_that("x > 3"), r"got 'x > 3', which is a text: .* od\.col\('x'\) > 1"),
+        (lambda: P.explain(DATA), r"nodes must be an int .*, got pyarrow\.Table [^\n]{1,80}\.\.\.$"),
+        (lambda: P.run(DATA, DATA), r"got pyarrow\.Table [^\n]{1,90} behind the data"),
+        (lambda: P.join_lookup({"k": [1]}, "k"), r"of columns in a dict pyarrow\.table\(data\)"),
+        (lambda: P.join_lookup(P, "k"), "of another pipeline are joined by join_interval and join_asof"),
+        (lambda: P.join_asof(DATA, "k"), r"given by join_lookup, a source is od\.Pipeline\(schema, source="),
+        (lambda: od.sum("x").over("k"), r"so far it is key_by\(\.\.\.\)\.scan\(name=od\.sum"),
+        (lambda: od.sum("x").cast(int), r"\.aggregate\(name=od\.sum\(\.\.\.\)\)\.with_columns"),
+        (lambda: od.when(X > 1).then(1).else_(2), r"write otherwise\(value\)$"),
+    ],
+)
+def test_other_errors_say_it_too(make, text):
+    with pytest.raises((od.OrdstreamError, AttributeError), match=text):
+        make()
+
+
+STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def functions(name):
+    family, _, method = name.rpartition(".")
+    places = [getattr(X, family)] if family else [P, K, X, od]
+    return [found for place in places if (found := inspect.unwrap(getattr(place, method, None)))]
+
+
+@pytest.mark.parametrize("method", sorted({method for method, _ in _FOUND}))
+def test_the_words_are_of_calls_that_are_there(method):
+    """An argument that is there needs no word, and one that a word names must be there."""
+    of = [
+        {one.name for one in inspect.signature(function).parameters.values() if one.kind not in STARRED}
+        for function in functions(method)
+    ]
+    assert of
+    for (of_method, argument), text in _FOUND.items():
+        if of_method == method and argument != "*":
+            assert any(argument not in there for there in of), argument
+            named = re.match(r"(\w+)=(?=[;,'\[{]|$)", text)
+            assert named is None or any(named[1] in there for there in of), text
+
+
+def test_an_error_from_inside_stays_as_it_is():
+    def part(pipeline, *, by):
+        return pipeline.key_by(by)
+
+    with pytest.raises(TypeError, match=r"part\(\) missing 1 required keyword-only argument: 'by'$"):
+        P.pipe(part)
+    with pytest.raises(od.SchemaError, match="unknown column 'y' in filter_1"):
+        P.filter(od.col("y") > 1)
+
+
+def test_what_users_call_is_what_it_was():
+    for function in (od.sum, od.Pipeline.lag, od.tumbling):
+        assert pickle.loads(pickle.dumps(function)) is function
+    assert str(inspect.signature(od.Pipeline.drop)).startswith("(self, *columns: 'str', name: 'str | None'")
+    with pytest.warns(DeprecationWarning, match="names the output column") as warned:
+        K.count(name="n")
+    assert warned[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("words", "short"), [("1 day", "1d"), ("1 week", "1w"), ("1 month", "1mo"), ("1 years", "1y")]
+)
+def test_an_interval_of_the_calendar_in_words(words, short):
+    """ "5 minutes" was taken, "1 month" refused."""
+    assert od.calendar(words) == od.calendar(short)
+    assert od.tumbling(words) == od.tumbling(short)
+    at = [P.select(at=TS.dt.truncate(every)).run(DATA).table for every in (words, short)]
+    assert at[0].equals(at[1])
+    with pytest.raises(od.PlanError, match="a week is '7d'"):
+        K.window(od.session("2 weeks"), "ts").aggregate(n=od.count())
