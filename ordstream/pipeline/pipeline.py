@@ -346,7 +346,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     ) -> Pipeline:
         """The output columns, in order: names, `expr.alias("name")` (`columns`), and `name=expr` (`named`).
 
-        `name="other"` is the column other; a text is `od.lit("text")`.
+        `y="x"` is the column x, a text is `od.lit("x")`; a column called "name" is `expr.alias("name")`.
 
         Parameters
         ----------

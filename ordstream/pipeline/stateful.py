@@ -372,6 +372,12 @@ class StatefulOperators(RunningOperators):
                 f"{op}: name= is the operator's name; an output column called 'name' is written "
                 "(...).alias('name')"
             )
+        if op in ("select", "with_columns") and isinstance(name, str) and name in self._schema.names:
+            raise PlanError(
+                f"{op}: name={name!r} would name the operator, and there is a column {name!r}: an output "
+                f"column called 'name' is written od.col({name!r}).alias('name'); the operator needs a name "
+                "that no column has"
+            )
         chosen = f"{op}_{len(operators) + 1}" if name is None else nonempty(name, op)
         if any(operator.name == chosen for operator in operators):
             raise PlanError(f"two operators are named {chosen!r}; names must be unique in a pipeline")

@@ -127,3 +127,11 @@ def test_an_interval_of_the_calendar_in_words(words, short):
     assert at[0].equals(at[1])
     with pytest.raises(od.PlanError, match="a week is '7d'"):
         K.window(od.session("2 weeks"), "ts").aggregate(n=od.count())
+
+
+@pytest.mark.parametrize("method", ["select", "with_columns"])
+def test_a_column_called_name_is_not_lost(method):
+    """`select(id="k", name="s")` gave the column id alone, from an operator called "s"."""
+    with pytest.raises(od.PlanError, match=rf"{method}: name='s' .* od\.col\('s'\)\.alias\('name'\)"):
+        getattr(P, method)(id="k", name="s")
+    assert getattr(P, method)(id="k", name="first").plan.operators[-1].name == "first"
