@@ -4,6 +4,7 @@ refuses one: a column of a type that only its library knows, such as Polars' Int
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,17 @@ def is_lazy(data: Any) -> bool:
     """Whether it is a frame that is not computed yet, and none of Spark's, which are for `od.spark`."""
     known = hasattr(data, "__arrow_c_stream__") or hasattr(data, "sparkSession")
     return hasattr(data, "collect") and not known
+
+
+def instead_of(given: Any) -> str:
+    """What has columns in place of something that tells of none, with a separator in front; else empty."""
+    if is_lazy(given):
+        return f": {COLLECT}"
+    if isinstance(given, str | os.PathLike):
+        return "; files of Parquet are od.ParquetSource(paths)"
+    if getattr(getattr(given, "dtype", None), "names", None):
+        return "; a record array becomes a table by pyarrow.Table.from_pandas(pandas.DataFrame(array))"
+    return "; a column becomes a table by .to_frame()" if hasattr(given, "to_frame") else ""
 
 
 def schema_of_data(data: Any, where: str) -> pa.Schema:

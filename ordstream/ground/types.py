@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError, shown, unknown_column
 from ordstream.ground.choices import gone_through
 from ordstream.ground.datetimes import counter, no_value, numpy_count, one_object
-from ordstream.ground.imported import COLLECT, has_schema, is_lazy, schema_of_data
+from ordstream.ground.imported import has_schema, instead_of, schema_of_data
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
@@ -220,7 +220,7 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
     wanted = "expected a pyarrow.Schema or a mapping of name to type"
     type_ = given.type if isinstance(given, pa.Field) else given
     if isinstance(type_, pa.DataType) and not pat.is_struct(type_):
-        raise SchemaError(f"{where}: {wanted}, got {given!r:.200}")
+        raise SchemaError(f"{where}: {wanted}, got {shown(given)}")
     if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
         try:
             return pa.schema(given)  # such as Polars'
@@ -232,8 +232,7 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
     if pairs and all(isinstance(field, pa.Field) for field in pairs):
         return pa.schema(pairs)
     if pairs is None or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-        why = f": {COLLECT}" if is_lazy(given) else ""
-        raise SchemaError(f"{where}: {wanted}, got {given!r:.200}{why}")
+        raise SchemaError(f"{where}: {wanted}, got {shown(given)}{instead_of(given)}")
     fields = []
     for name, type_ in pairs:
         if not isinstance(name, str):

@@ -73,6 +73,21 @@ class FileSource:
         self._place = self._start
         return self._from(*self._start)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the first file: `od.Pipeline(source)` begins with them."""
+        if not self.paths:
+            raise SourceError("a source of no files has no columns: begin the pipeline with their schema")
+        path = self.paths[0]
+        try:
+            return self._columns_of(path)
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(f"{path} can't be read: {error}") from error
+
+    def _columns_of(self, path: str) -> pa.Schema:
+        """The columns that are read of a file."""
+        raise NotImplementedError
+
     def _from(self, file: int, part: int, row: int) -> Iterator[pa.RecordBatch]:
         for number in range(file, len(self.paths)):
             path = self.reading = self.paths[number]
@@ -185,15 +200,23 @@ class ParquetSource(FileSource):
             raise SourceError(f"columns is a list of names, got {columns!r}: write [{columns!r}]")
         self._columns = None if columns is None else list(columns)
 
+    def _columns_of(self, path: str) -> pa.Schema:
+        with pq.ParquetFile(path) as file:
+            return self._chosen(path, file.schema_arrow)
+
+    def _chosen(self, path: str, schema: pa.Schema) -> pa.Schema:
+        if self._columns is None:
+            return schema
+        missing = [name for name in self._columns if name not in schema.names]
+        if missing:
+            raise SourceError(
+                f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, schema.names))}"
+            )
+        return pa.schema([schema.field(name) for name in self._columns])
+
     def _read(self, path: str, part: int, row: int) -> Iterator[Read]:
         with pq.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            if self._columns is not None:
-                missing = [name for name in self._columns if name not in schema.names]
-                if missing:
-                    raise SourceError(
-                        f"{path} has no column {missing[0]!r}; it has {', '.join(map(repr, schema.names))}"
-                    )
+            self._chosen(path, file.schema_arrow)
             groups = file.num_row_groups
             if part > groups or (row and (part == groups or row > file.metadata.row_group(part).num_rows)):
                 raise SourceError(
@@ -226,11 +249,14 @@ class IpcSource(FileSource):
         See `FileSource`. Each file is recognized by its first bytes.
     """
 
+    def _columns_of(self, path: str) -> pa.Schema:
+        with pa.OSFile(path) as data:
+            opened = pa.ipc.open_file if _is_indexed(data) else pa.ipc.open_stream
+            return opened(data).schema
+
     def _read(self, path: str, part: int, row: int) -> Iterator[Read]:
         with pa.OSFile(path) as data:
-            indexed = data.read(6) == b"ARROW1"
-            data.seek(0)
-            if indexed:
+            if _is_indexed(data):
                 file = pa.ipc.open_file(data)
                 if part > file.num_record_batches:
                     raise _shorter(path, part)
@@ -247,6 +273,13 @@ class IpcSource(FileSource):
                 ended = data.tell() >= data.size()  # else another stream was written behind it
             if number < part:
                 raise _shorter(path, part)
+
+
+def _is_indexed(data: pa.NativeFile) -> bool:
+    """Whether it is a file, with an index at its end, and no stream."""
+    found: bool = data.read(6) == b"ARROW1"
+    data.seek(0)
+    return found
 
 
 def _sound(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
-from ordstream.ground.imported import COLLECT, imported, is_lazy
+from ordstream.ground.imported import COLLECT, imported, instead_of, is_lazy
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain, spanned
 from ordstream.node.file_sources import FileSource, HandsOn
@@ -262,7 +262,9 @@ def batches_of(data: Any) -> Iterator[Any]:
             if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
                 kind = type(item).__name__
                 text = f"item {place}: the source must yield Arrow record batches, it gave {kind}"
-                raise SourceError(f"{text}; {ROWS_ADVICE}" if isinstance(item, Mapping) else text)
+                raise SourceError(
+                    f"{text}; {ROWS_ADVICE}" if isinstance(item, Mapping) else text + instead_of(data)
+                )
             yield from batches_of(item)
     else:
         raise SourceError(f"cannot read {type(data).__name__}: {_advice(data)}")
@@ -293,6 +295,8 @@ def _advice(data: Any) -> str:
         return "a Spark DataFrame goes to od.spark.apply(pipeline, df, order_by=...)"
     if is_lazy(data):
         return COLLECT
+    if hasattr(data, "iter_batches"):
+        return "its batches are .iter_batches()"
     return (
         "give a pyarrow Table or RecordBatch, anything with __arrow_c_stream__ (Polars, DuckDB, pandas), "
         "a pyarrow dataset, or an iterable of record batches"

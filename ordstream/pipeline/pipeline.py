@@ -71,7 +71,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
 
     Parameters
     ----------
-    schema : pyarrow.Schema, mapping of name to type, data with columns, or a Spark DataFrame or its schema
+    schema : pyarrow.Schema, mapping of name to type, data or files with columns, Spark's DataFrame or schema
         What a tuple of the source is; nothing else is taken of data. Dictionary-encoded strings count as
         strings. Spark's timestamps have the time zone of its session.
     source : str, optional

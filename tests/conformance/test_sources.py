@@ -138,6 +138,7 @@ def test_a_generator_runs_in_bounded_memory_and_lazily(workers):
         (17, "cannot read int"),
         (None, "cannot read NoneType"),
         (np.arange(3), "must yield Arrow record batches"),
+        (np.zeros(2, [("i", "i8"), ("x", "f8")]), "it gave void; a record array becomes a table by pyarrow"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -175,6 +176,42 @@ def test_a_dataset_has_the_columns_of_a_pipeline(tmp_path):
     found = od.Pipeline(data)
     assert found.schema.equals(TABLE.schema, check_metadata=False)
     assert found.run(data).table.equals(TABLE)
+
+
+def test_files_have_the_columns_of_a_pipeline(tmp_path):
+    """A run took a ParquetSource, `od.Pipeline` did not."""
+    pq.write_table(TABLE, tmp_path / "a.parquet")
+    for name, opened in (("a.arrow", pa.ipc.new_file), ("a.arrows", pa.ipc.new_stream)):
+        with opened(str(tmp_path / name), TABLE.schema) as written:
+            written.write_table(TABLE)
+    for files in (
+        od.ParquetSource(tmp_path / "*.parquet"),
+        od.IpcSource(tmp_path / "a.arrow"),
+        od.IpcSource([tmp_path / "a.arrows"]),
+    ):
+        assert od.Pipeline(files).run(files).table.equals(TABLE)
+    chosen = od.ParquetSource(tmp_path / "a.parquet", columns=["s", "i"])
+    assert od.Pipeline(chosen).schema.names == ["s", "i"]
+    with pytest.raises(od.SourceError, match="has no column 'z'; it has 'i', 'x'"):
+        od.Pipeline(od.ParquetSource(tmp_path / "a.parquet", columns=["z"]))
+    with pytest.raises(od.SourceError, match=r"a\.arrow can't be read: .*Parquet"):
+        od.Pipeline(od.ParquetSource(tmp_path / "a.arrow"))
+    with pytest.raises(od.SourceError, match="a source of no files has no columns"):
+        od.Pipeline(od.ParquetSource([]))
+    with pytest.raises(od.SourceError, match=r"cannot read ParquetFile: its batches are \.iter_batches\(\)"):
+        pipeline().run(pq.ParquetFile(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("a.parquet", r"got 'a\.parquet'; files of Parquet are od\.ParquetSource"),
+        (np.zeros(2, [("i", "i8"), ("x", "f8")]), r"dtype=\[.*\]\); a record array becomes a table"),
+    ],
+)
+def test_what_has_no_columns(given, text):
+    with pytest.raises(od.SchemaError, match=text):
+        od.Pipeline(given)
 
 
 def test_a_lazy_frame_must_be_collected():
