@@ -187,13 +187,37 @@ def one_object(count: int, type_: pa.DataType) -> Any:
 
     Raises
     ------
-    ValueError, OverflowError and others
-        Python has none: Arrow's errors.
+    OverflowError
+        Python has none.
+    Exception
+        Of many kinds, from Arrow: a zone that is not known is a KeyError.
     """
     made = one_maker(type_)(count)
     if made is not None:
         return made
-    return pa.scalar(count, pa.int32() if type_.bit_width == 32 else pa.int64()).cast(type_).as_py()
+    return listed(pa.array([count], pa.int32() if type_.bit_width == 32 else pa.int64()).cast(type_))[0]
+
+
+def listed(array: pa.Array) -> list[Any]:
+    """Arrow's `to_pylist`.
+
+    Raises
+    ------
+    OverflowError
+        Of a date, time or duration that Python has no object for: Arrow's error says only "date value out of
+        range".
+    """
+    try:
+        values: list[Any] = array.to_pylist()
+    except (OverflowError, ValueError) as error:
+        if isinstance(error, ValueError) and "out of range" not in str(error):
+            raise  # nanoseconds, without pandas
+        raise OverflowError(
+            f"Python has no object for a value of {array.type} ({error}; its years go from 1 to 9999): "
+            "functions get a number of a column that was cast in front, od.col(name).cast(int); or filter "
+            "such rows out"
+        ) from None
+    return values
 
 
 @lru_cache(maxsize=256)

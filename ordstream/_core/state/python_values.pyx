@@ -24,7 +24,7 @@ import pyarrow.types as pat
 from ordstream._core.state.common_values import common_values
 from ordstream._core.state.named_rows import NamedTuple
 from ordstream.errors import shown
-from ordstream.ground.datetimes import maker
+from ordstream.ground.datetimes import listed, maker
 from ordstream.ground.packed_types import as_plain, is_packed, packed_format
 from ordstream.ground.rows import row_class
 from ordstream.ground.types import (
@@ -128,7 +128,7 @@ cdef class ColumnReader:
             return [None] * n
         if self.by_arrow:
             out = None if self.made is None else self.read_datetimes(col, rows, n)
-            return self.arrow(col, rows, n).to_pylist() if out is None else out
+            return listed(self.arrow(col, rows, n)) if out is None else out
         if kind == PT_LIST:
             return self.read_lists(col, rows, n)
         out = PyList_New(n)

@@ -10,6 +10,7 @@ import pytest
 from unit.function_check import DATA, I64, SOURCE, check_serial, door
 
 import ordstream as od
+from ordstream.testing import run_serial
 
 
 def double(row):
@@ -115,3 +116,29 @@ def test_references_are_dropped():
 def test_workers():
     bound = 1 if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
     assert door(od.Pipeline(SOURCE).map(lambda row: row, schema=SOURCE)).max_workers == bound
+
+
+@pytest.mark.parametrize(
+    ("type_", "count"),
+    [
+        (pa.timestamp("us"), 2**63 - 1),
+        (pa.timestamp("us", "Asia/Tokyo"), 253_402_300_799_000_000),  # the last second of 9999, in UTC
+        (pa.timestamp("s"), -(10**12)),
+        (pa.date32(), 10**7),
+        (pa.date64(), 864 * 10**12),
+        (pa.duration("s"), 2**62),
+    ],
+    ids=str,
+)
+def test_a_time_beyond_pythons_says_what_to_do(type_, count):
+    """It said "date value out of range", at a line of pyarrow's."""
+    data = pa.table({"k": [1, 2], "x": pa.array([0, count], type_)})
+    base = od.Pipeline(data.schema)
+    pipeline = base.map(lambda row: (row.x,), schema={"x": type_})
+    with pytest.raises(od.OperatorError) as run:
+        pipeline.run(data, workers=0)
+    assert str(run.value) == str(run_serial(pipeline, data).error)
+    assert f"Python has no object for a value of {type_}" in str(run.value)
+    assert (run.value.serial, run.value.place) == (2, "")
+    counts = base.with_columns(x=od.col("x").cast(int)).map(lambda row: (row.x,), schema={"x": int})
+    assert counts.run(data).table["x"].to_pylist() == [0, count]
