@@ -156,7 +156,9 @@ def _kind(type_: Any) -> str:
 
 
 def _no_meaning(expr: Any, a: Lowered, b: Lowered) -> SchemaError:
-    if not (is_temporal(a.arrow) and is_temporal(b.arrow)):
+    if pat.is_duration(a.arrow) and expr.function in ("mul", "div") and not is_temporal(b.arrow):
+        advice = "a duration is multiplied by a whole number, and divided by one with //"
+    elif not (is_temporal(a.arrow) and is_temporal(b.arrow)):
         advice = "a number has no unit: write datetime.timedelta(...), or to count, cast it to pa.int64()"
     elif _kind(a.arrow) != _kind(b.arrow) and pat.is_timestamp(a.arrow) and pat.is_timestamp(b.arrow):
         advice = "an instant and the reading of a clock need a zone, by .dt.replace_time_zone"
