@@ -152,6 +152,10 @@ def shown(value: object, most: int = 200) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
+#: What changes a list in its place.
+_CHANGING = ("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse")
+
+
 def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
     """Type and text of an exception, apart, as a dead letter has them; at most so many characters of the
     text, and none where a user's class can't show itself.
@@ -163,6 +167,18 @@ def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
     text = text.encode("utf-8", "replace").decode()  # lone surrogates are no text
     if type(error) is AttributeError and type(getattr(error, "obj", None)) is SimpleNamespace:
         text += f"; a key's state begins empty: declare state={{{error.name!r}: int}}, or make it with init="
+    if type(error) is TypeError and text.startswith("'types.SimpleNamespace' object "):
+        text += (
+            "; a key's state begins as an object without fields: declare state={'n': int}, or give init=dict"
+        )
+    if (
+        type(error) is AttributeError
+        and type(getattr(error, "obj", None)) is tuple
+        and error.name in _CHANGING
+    ):
+        text += (
+            "; a list of a declared state is read as a tuple: assign a new one, state.x = [*state.x, value]"
+        )
     return type(error).__name__, text if len(text) <= most else text[:most] + "..."
 
 

@@ -61,6 +61,10 @@ class Expr:
     # gives, which of a datetime64[ns] is a bare number.
     __array_priority__ = 1000.0
 
+    def __array_function__(self, function: Any, *_: Any) -> NoReturn:
+        name = function.__name__
+        raise TypeError(f"np.{name} looks at arrays, and an expression is none{advice(name)}")
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -249,10 +249,14 @@ def instead_of_item(key: Any) -> str:
     return f"an element of a list is column.list.get({key!r}), a character column.str.slice({key!r}, 1)"
 
 
+def is_uncalled(value: Any) -> bool:
+    """Whether it is a method of an expression, in place of what a call of it gives."""
+    return type(getattr(value, "__self__", None)).__module__.startswith("ordstream.expressions.")
+
+
 def instead_of_constant(value: Any) -> str:
     """What to write for something that is no constant, with a separator in front; empty for others."""
-    method = type(getattr(value, "__self__", None))
-    if method.__module__.startswith("ordstream.expressions."):
+    if is_uncalled(value):
         return f"; it is a method, and is called: .{value.__name__}(...)"
     if callable(value):
         return "; a function of rows goes to .map(fn, schema=...)"

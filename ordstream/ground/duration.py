@@ -123,7 +123,7 @@ def time_span(value: Duration, field: pa.Field, what: str) -> int:
     is_clock = pat.is_timestamp(type_) or pat.is_date(type_)
     if not is_clock and (not pat.is_integer(type_) or pat.is_uint64(type_)):
         text = "an integer (int64 or narrower), a timestamp or a date"
-        raise SchemaError(f"the time column {field.name!r} must be {text}, it is {type_}")
+        raise SchemaError(f"{what}: the time column {field.name!r} must be {text}, it is {type_}")
     value = as_int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return _fits(value, value, what)

@@ -48,7 +48,7 @@ from ordstream.operators.gathered import (
     is_boolean,
     is_gathered,
 )
-from ordstream.operators.uncomputed import Uncomputed
+from ordstream.operators.uncomputed import Uncomputed, instead_of
 from ordstream.reference.base import Row, true_of
 
 MEAN_PLACES = 4  # that the mean of a decimal has more than the column, as in Spark
@@ -242,6 +242,8 @@ def bound_aggregations(
                 also = "; a mapping is written behind two stars, **{...}"
             elif isinstance(aggregation, list | tuple):
                 also = "; a list is written behind a star, *[...]"
+            elif callable(aggregation):
+                also = "; a function with a state goes to process(function, schema=..., state=...)"
             raise PlanError(
                 f"{where}: a positional aggregation needs a name: od.sum('x').alias('total'){also}"
             )
@@ -249,7 +251,9 @@ def bound_aggregations(
     fields, aggregates = [], []
     for column, aggregation in [*columns, *keywords.items()]:
         if not isinstance(aggregation, Aggregation):
-            raise PlanError(f"{where}: {column} must be an aggregation (od.sum, ...), got {aggregation!r}")
+            raise PlanError(
+                f"{where}: {column} must be an aggregation (od.sum, ...), got {instead_of(aggregation)}"
+            )
         type_, bound = aggregation.bind(schema, where)
         fields.append(pa.field(column, type_))
         aggregates.append(bound)

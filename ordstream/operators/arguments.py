@@ -13,6 +13,7 @@ from ordstream.errors import OrdstreamError, PlanError, SchemaError, shown
 from ordstream.expressions.bound import BoundExpr
 from ordstream.expressions.expr import Column, Expr
 from ordstream.expressions.lowering import lower
+from ordstream.expressions.synonyms import instead_of_constant, is_uncalled
 from ordstream.ground.choices import gone_through, is_one_of, is_text
 from ordstream.ground.numbers import as_int
 from ordstream.ground.packed_types import is_packed_list
@@ -115,6 +116,8 @@ def condition(expr: Any, schema: pa.Schema, where: str) -> BoundExpr:
         instead = ""
         if isinstance(expr, str):
             instead = ", which is a text: a condition is written od.col('x') > 1"
+        elif is_uncalled(expr):
+            instead = instead_of_constant(expr)
         elif callable(expr):
             instead = ": compute a column in front, map(function, schema=...), and take od.col of it"
         raise SchemaError(f"{where}: a boolean expression is needed, got {shown(expr)}{instead}")

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError, shown
 from ordstream.expressions.expr import Expr
+from ordstream.expressions.synonyms import instead_of_constant, is_uncalled
 from ordstream.ground.columns_read import columns_read
 from ordstream.ground.datetimes import check_nanoseconds
 from ordstream.ground.rows import row_class, slotted_rows
@@ -41,6 +42,8 @@ def check_function(fn: Any, where: str, instead: str, *, compiled: bool, called:
     """
     if isinstance(fn, Expr):
         raise PlanError(f"{where}: a function is needed, got the expression {fn!r}; use {instead}")
+    if is_uncalled(fn):
+        raise PlanError(f"{where}: a function is needed, got {fn.__name__}{instead_of_constant(fn)}")
     if is_native(fn):
         if not compiled:
             raise PlanError(

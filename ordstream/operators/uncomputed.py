@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, shown
+from ordstream.expressions.expr import Expr
 
 #: Method of an aggregation elsewhere -> what to write.
 _WORDS = {
@@ -12,6 +13,23 @@ _WORDS = {
     "filter": "of some rows it is {}, with where=condition",
     "drop_nulls": "nulls are passed over; {}",
 }
+
+
+#: Functions that make an aggregation.
+_FUNCTIONS = (
+    *("sum", "min", "max", "count", "first", "last", "mean", "var", "std", "count_distinct", "median"),
+    *("quantile", "collect", "arg_min", "arg_max"),
+)
+
+
+def instead_of(given: object) -> str:
+    """Something that is no aggregation, and what to write for it."""
+    if isinstance(given, Expr):
+        return f"{shown(given)}: say which value of many, such as od.last({shown(given)})"
+    name = getattr(given, "__name__", given)
+    if isinstance(name, str) and name in _FUNCTIONS:
+        return f"{shown(given)}: write od.{name}(column)"
+    return shown(given)
 
 
 class Uncomputed:

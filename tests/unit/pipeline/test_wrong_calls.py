@@ -6,11 +6,13 @@ import inspect
 import pickle
 import re
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import ordstream as od
 from ordstream.expressions.wrong_calls import _FOUND
+from ordstream.testing import run_serial
 
 DATA = pa.table({"k": [1], "x": [2.5], "s": ["a"], "ts": pa.array([3], pa.timestamp("us")), "l": [[1]]})
 P = od.Pipeline(DATA.schema)
@@ -42,6 +44,7 @@ X, S, TS = od.col("x"), od.col("s"), od.col("ts")
         (lambda: TS.dt.hour == 3, r"hour is a method, and is called before it is compared: \.hour\(\)"),
         (lambda: S.str.lower != "a", r"lower is a method, and is called before it is compared"),
         (lambda: od.col("l").list.length == 1, "length is a method"),
+        (lambda: np.where(X > 1, 1, 0), r"np\.where looks at arrays, .*od\.when\(condition, value\)"),
         (lambda: od.col("l").list[0], r"`\.list` has no items: an element is \.list\.get\(0\)"),
     ],
 )
@@ -63,6 +66,18 @@ def test_a_wrong_call_is_a_type_error_that_says_what_to_write(make, text):
         (lambda: P.join_lookup({"k": [1]}, "k"), r"of columns in a dict pyarrow\.table\(data\)"),
         (lambda: P.join_lookup(P, "k"), "of another pipeline are joined by join_interval and join_asof"),
         (lambda: P.join_asof(DATA, "k"), r"given by join_lookup, a source is od\.Pipeline\(schema, source="),
+        (
+            lambda: P.filter(X.is_null),
+            r"filter_1: a function is needed, got is_null; it is a method, and is",
+        ),
+        (lambda: P.filter(S.str.contains), r"got contains; it is a method, and is called: \.contains\("),
+        (lambda: P.branch(X.is_null), r"; it is a method, and is called: \.is_null\("),
+        (lambda: P.select(t=TS.dt.strftime("YYYY")), r"letters behind a %, such as .*, got 'YYYY'"),
+        (lambda: K.aggregate(n=od.count), r"n must be an aggregation .*: write od\.count\(column\)$"),
+        (lambda: K.aggregate(n="mean"), r"got 'mean': write od\.mean\(column\)$"),
+        (lambda: K.aggregate(n=X), r"got x: say which value of many, such as od\.last\(x\)$"),
+        (lambda: K.scan(lambda a, b: a), r"a function with a state goes to process\(function"),
+        (lambda: P.reorder("s", slack="1s"), "reorder_1: slack: the time column 's' must be"),
         (lambda: od.sum("x").over("k"), r"so far it is key_by\(\.\.\.\)\.scan\(name=od\.sum"),
         (lambda: od.sum("x").cast(int), r"\.aggregate\(name=od\.sum\(\.\.\.\)\)\.with_columns"),
         (lambda: od.when(X > 1).then(1).else_(2), r"write otherwise\(value\)$"),
@@ -105,6 +120,24 @@ def test_an_error_from_inside_stays_as_it_is():
         P.pipe(part)
     with pytest.raises(od.SchemaError, match="unknown column 'y' in filter_1"):
         P.filter(od.col("y") > 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "state", "text"),
+    [
+        (lambda row, state, emit: emit(state["n"]), None, r"declare state=\{'n': int\}, or give init=dict"),
+        (
+            lambda row, state, emit: state.n.append(1),
+            {"n": pa.list_(pa.int64())},
+            r"= \[\*state\.x, value\]",
+        ),
+    ],
+)
+def test_a_state_that_is_used_as_it_is_not(function, state, text):
+    pipeline = K.process(function, schema={"n": int}, state=state)
+    with pytest.raises(od.OperatorError, match=text) as run:
+        pipeline.run(DATA, workers=0)
+    assert str(run_serial(pipeline, DATA).error) == str(run.value)
 
 
 def test_what_users_call_is_what_it_was():
