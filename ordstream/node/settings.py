@@ -226,7 +226,8 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
 def refuse_state(settings: Settings, where: str) -> None:
     """PlanError for options that say where state comes from and goes to, in what keeps none."""
     for name in OF_STATE:
-        if getattr(settings, name) not in (None, False, "finish"):
+        given = getattr(settings, name)
+        if given is not None and given is not False and not (name == "end" and given == "finish"):
             raise PlanError(
                 f"{name} can't be combined with {where}: a state leaves and enters one node in this "
                 "process; leave it out, or run in one node"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, shown
+from ordstream.ground.choices import is_one_of
 from ordstream.plan.plan import Plan
 
 
@@ -55,11 +56,13 @@ def only_shed(plan: Plan, name: str | None = None) -> Plan:
         There is no such shed operator.
     """
     found = [
-        k for k, operator in enumerate(plan.operators) if operator.sheds and name in (None, operator.name)
+        k
+        for k, operator in enumerate(plan.operators)
+        if operator.sheds and (name is None or is_one_of(name, (operator.name,)))
     ]
     if not found:
         raise PlanError(
-            "the pipeline does not shed" if name is None else f"there is no shed operator {name!r}"
+            "the pipeline does not shed" if name is None else f"there is no shed operator {shown(name)}"
         )
     return plan.part(0, found[-1] + 1)
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.ground.types import names_beside
 from ordstream.node.settings import check_known, make_settings, refuse_state
@@ -24,11 +25,10 @@ from ordstream.plan.final import final
 from ordstream.plan.lanes import check_one_source
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
-from ordstream.plan.sources import with_one_source
 from ordstream.spark.columns import check_pipeline
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
-from ordstream.spark.inputs import Input, input_of
+from ordstream.spark.inputs import Input, input_of, of_one_source
 from ordstream.spark.late_reports import in_tasks, with_late_reports
 from ordstream.spark.layout import (
     LOG,
@@ -207,6 +207,8 @@ def apply(
     check_told(report, progress, listen, presorted)
     check_order(order)
     check_known(options, OF_APPLY)
+    options = options | ({} if emit is None else {"emit": emit})
+    make_settings(options | {"workers": workers})  # the layout looks at some of them
     plan, named = (pipeline.plan, ()) if outputs is None else pipeline._several(outputs)
     given = input_of(Pipeline.of(plan), df, order_by, merge_by)
     check_taken(given.pipeline.plan)
@@ -218,16 +220,10 @@ def apply(
             "progress= hears of nodes on other hosts when they have ended; listen='AN ADDRESS OF THIS HOST' "
             "gives live counts"
         )
-    options = options | ({} if emit is None else {"emit": emit})
     told = _Told(report, progress, listen)
+    many = 1 if nodes is None else nodes
     layout = make_layout(
-        given.session,
-        given.pipeline,
-        1 if nodes is None else nodes,
-        nodes_per_executor,
-        given.frames,
-        options,
-        given.names,
+        given.session, given.pipeline, many, nodes_per_executor, given.frames, options, given.names
     )
     rows = _applied(given, layout, workers, told, presorted, grouping, order, options)
     return rows if outputs is None else OutputFrames.of(rows, named, given)
@@ -245,15 +241,16 @@ def _applied(
 ) -> DataFrame:
     """What `apply` gives, of one output."""
     pipeline, session, names = given.pipeline, given.session, given.names
+    hashed = is_one_of(grouping, ("hash",))
     if layout.nodes == 1:
-        if grouping != "hash" and not whole(pipeline, options):
+        if not hashed and not whole(pipeline, options):
             plan = final(pipeline.plan) if options.get("emit") == "final" else pipeline.plan
             resolve(grouping, fragmenting.fragments_of(plan), 1, names)
         _tell(layout, without_threads(session, pipeline, layout) if workers is None else "")
         return _in_one_node(given, workers, told, presorted, "output", options, layout.profile)
     _tell(layout, "")
     function, _ = _function(pipeline, session, names, workers, told, "output", options)
-    read = _read(function) if grouping == "hash" else function.source.names
+    read = _read(function) if hashed else function.source.names
     carried = given.carried(read, compared_source_columns(pipeline.plan), presorted)
     fields = given.fields()
     with without_notice():
@@ -314,6 +311,7 @@ def shed_log(
         If the pipeline does not shed, or sheds by clocks.
     """
     given = input_of(pipeline, df, order_by, None)
+    check_told(None, None, None, presorted)
     return _in_one_node(given, workers, _Told(), presorted, "shed_log", options)
 
 
@@ -348,6 +346,7 @@ def shed_rows(
         If there is no such operator, or the pipeline sheds by clocks.
     """
     given = input_of(pipeline, df, order_by, None)
+    check_told(None, None, None, presorted)
     name = only_shed(pipeline.plan, operator).operators[-1].name
     return _in_one_node(given, workers, _Told(), presorted, name, options)
 
@@ -456,8 +455,9 @@ def explain(
     check_pipeline(pipeline, "od.spark.explain")
     session = running_session(spark, "explain")  # the nodes depend on its executors
     check_order(order)
+    make_settings({"emit": emit})
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
-    pipeline = Pipeline.of(with_one_source(pipeline.plan, merge_by)) if pipeline.plan.sources else pipeline
+    pipeline = of_one_source(pipeline, df, merge_by)
     names = (*([] if merge_by is None else [merge_by]), *order_names(order_by))
     layout = make_layout(session, pipeline, nodes, nodes_per_executor, df, order_by=names)
     if sheds(pipeline.plan):
@@ -519,6 +519,7 @@ def node_function(
     """
     check_pipeline(pipeline, "od.spark.node_function")
     check_one_source(pipeline.plan, "od.spark.node_function")
+    check_told(report, progress, None, False)
     settings = make_settings(options | {"workers": workers})  # a wrong option is an error now, not in a task
     refuse_state(settings, "Spark")
     check_repeatable(pipeline.plan, settings.shed_log)
@@ -551,7 +552,7 @@ def _part_of(
     pipeline: Pipeline, part: str, options: dict[str, Any]
 ) -> tuple[Pipeline, StructType, dict[str, Any]]:
     """The pipeline to run for a part of its result, the schema of that part, and the options for it."""
-    if part == "output":
+    if is_one_of(part, ("output",)):
         schema = spark_schema(pipeline.schema)
         if options.get("tags"):
             names_beside(schema.names, TAG_NAMES, "tags=True")
@@ -560,7 +561,7 @@ def _part_of(
             # A side output would be held in the executor for nobody: `shed_rows` gives it.
             pipeline = Pipeline.of(set_aside(pipeline.plan, None))
         return pipeline, schema, options
-    plan = only_shed(pipeline.plan, None if part == "shed_log" else part)
+    plan = only_shed(pipeline.plan, None if is_one_of(part, ("shed_log",)) else part)
     shortened, last = Pipeline.of(set_aside(plan, part)), sheds(plan)[-1]
     column = last.input.names[last.cost_key[0]]
     options = {name: value for name, value in options.items() if name not in ("tags", "emit")}

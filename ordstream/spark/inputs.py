@@ -168,8 +168,7 @@ def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by:
     else:
         check_frame(given)
     if not plan.sources:
-        if merge_by is not None:
-            raise PlanError("merge_by is for a pipeline of several sources; this one has one")
+        _check_unmerged(merge_by)
         if order_by is None:
             raise PlanError(
                 "order_by takes the name of a column, a column of Spark's, or a list of these, and is needed"
@@ -184,6 +183,27 @@ def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by:
     first = next(iter(ways.values()))[1]
     wide = one.source_schema.names[first.columns[first.schema.get_field_index(merge_by)]]
     return Input(one, dict(given), () if order_by is None else order_by, ways, wide)
+
+
+def of_one_source(pipeline: Pipeline, given: Any, merge_by: str | None) -> Pipeline:
+    """The pipeline as a job of some frames has it, or of any, which is None: its sources are one.
+
+    Raises
+    ------
+    PlanError
+        `given` is neither a frame nor a mapping of such; `merge_by` lacks, or has no use.
+    """
+    for df in given.values() if isinstance(given, Mapping) else () if given is None else (given,):
+        check_frame(df)
+    if pipeline.plan.sources:
+        return Pipeline.of(with_one_source(pipeline.plan, merge_by))
+    _check_unmerged(merge_by)
+    return pipeline
+
+
+def _check_unmerged(merge_by: str | None) -> None:
+    if merge_by is not None:
+        raise PlanError("merge_by is for a pipeline of several sources; this one has one")
 
 
 # ------------------------------------------------------------------------------------------- several

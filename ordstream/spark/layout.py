@@ -14,9 +14,11 @@ from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ordstream.errors import PlanError
+from ordstream.errors import PlanError, shown
 from ordstream.fragments import fragmenting
 from ordstream.fragments.fragment import Fragment
+from ordstream.ground.choices import is_one_of
+from ordstream.ground.numbers import as_int
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.pipeline.runs import whole_graph
 from ordstream.plan.final import final
@@ -32,6 +34,7 @@ NODE_BYTES = 64 << 20
 MOST_GROWTH = 10
 UNKNOWN_NODES = 8  # where neither the input's size nor the session's is known (Spark Connect)
 UNKNOWN_BYTES = 1 << 60  # Spark's own "unknown" is 2 ** 63 - 1
+MOST_NODES = 1 << 16  # each is a task at least, of which the driver keeps a record
 
 PerExecutor = int | Literal["auto"]
 
@@ -103,11 +106,10 @@ def make_layout(
     Raises
     ------
     PlanError
-        If `nodes` or `per_executor` is neither "auto" nor a whole number from 1; the pipeline sheds, and
-        more nodes than one are asked for.
+        If `nodes` or `per_executor` is neither "auto" nor a whole number from 1 to `MOST_NODES`; the
+        pipeline sheds, and more nodes than one are asked for.
     """
-    _check("nodes", nodes)
-    _check("nodes_per_executor", per_executor)
+    nodes, per_executor = _checked("nodes", nodes), _checked("nodes_per_executor", per_executor)
     found = resources(spark)
     python = fragmenting.uses_python(pipeline.plan)
     if per_executor == "auto":
@@ -262,9 +264,13 @@ def executors_are_here(spark: SparkSession) -> bool:
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
-def _check(name: str, value: Any) -> None:
-    if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise PlanError(f"{name} must be 'auto' or a whole number from 1, got {value!r}")
+def _checked(name: str, value: Any) -> Any:
+    """ "auto", or a number as Python's."""
+    value = as_int(value)
+    if is_one_of(value, ("auto",)) or (type(value) is int and 1 <= value <= MOST_NODES):
+        return value
+    most = f"a whole number from 1 to {MOST_NODES}"
+    raise PlanError(f"{name} must be 'auto' or {most}, got {shown(value, 80)}")
 
 
 def _settings(context: Any) -> Any:

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 import ordstream as od
+from ordstream.plan.shedding import only_shed
+from ordstream.spark import inputs, layout
 
 P = od.Pipeline({"k": int, "ts": int}).key_by("k").count("n")
 
@@ -68,3 +70,64 @@ def test_what_is_told_has_its_arguments(options, text):
     """What a function of other arguments raised was a warning of a thread, when the job was over."""
     with pytest.raises(od.PlanError, match=text):
         od.spark.apply(P, None, order_by="ts", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"punctuate": "1m"}, r"punctuate must be od\.every\(column, period\), got '1m'"),
+        ({"punctuate": 60}, r"punctuate must be od\.every\(column, period\), got 60"),
+        ({"emit": "finally"}, r"emit must be one of updates, final; got 'finally'"),
+        ({"emit": np.array([1, 2])}, r"emit must be one of updates, final; got array"),
+        ({"workers": "many"}, r"workers must be"),
+        ({"scheduler": "fast"}, r"scheduler must be one of"),
+    ],
+)
+def test_options_are_looked_at_before_the_layout_is_made(options, text):
+    """What is no `od.every` was an AttributeError of the layout, which asked it for its column."""
+    with pytest.raises(od.PlanError, match=text):
+        od.spark.apply(P, None, order_by="ts", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"report": 5}, r"report takes a function of \(task, report\), or a Channel; got 5"),
+        ({"progress": lambda: None}, r"progress: it is called as progress\(rows\)"),
+        ({"restore": np.array([1, 2])}, r"restore can't be combined with Spark"),
+        ({"every": 0}, r"every can't be combined with Spark"),
+    ],
+)
+def test_options_of_a_node_that_is_made_by_hand(options, text):
+    with pytest.raises(od.PlanError, match=text):
+        od.spark.node_function(P, ("ts",), **options)
+
+
+@pytest.mark.parametrize(
+    ("df", "merge_by", "text"),
+    [
+        (5, None, "a Spark DataFrame is needed, got int"),
+        ({"a": "b"}, None, "a Spark DataFrame is needed, got str"),
+        (None, "ts", "merge_by is for a pipeline of several sources; this one has one"),
+    ],
+)
+def test_what_is_explained_is_what_can_run(df, merge_by, text):
+    """`explain` told how a job would run that `apply` refuses."""
+    with pytest.raises(od.PlanError, match=text):
+        inputs.of_one_source(P, df, merge_by)
+
+
+@pytest.mark.parametrize("nodes", [0, -1, True, 10**30, 1.5, "many", np.array([1, 2]), od.col("k"), pd.NA])
+@pytest.mark.parametrize("name", ["nodes", "nodes_per_executor"])
+def test_nodes_are_a_number_or_auto(name, nodes):
+    """10**30 went as far as Java, and an array has no truth value for `==`."""
+    given = {"nodes": "auto", "per_executor": "auto", name.removeprefix("nodes_"): nodes}
+    with pytest.raises(od.PlanError, match=f"{name} must be 'auto' or a whole number from 1 to 65536, got"):
+        layout.make_layout(None, P, **given)
+
+
+@pytest.mark.parametrize("name", ["none", 5, np.array([1, 2]), od.col("k"), pd.NA])
+def test_a_shed_operator_has_a_name(name):
+    shedding = od.Pipeline({"k": int}).shed("50ms", cost_key="k")
+    with pytest.raises(od.PlanError, match="there is no shed operator"):
+        only_shed(shedding.plan, name)
