@@ -98,7 +98,7 @@ class Stream:
             "grouping": "hash",
         } | options
         return EpochRunner.made(
-            given.pop("grouping"), log=self.log, pipeline=self.pipeline, ordering=("c0",), **given
+            given.pop("grouping"), ("ts",), log=self.log, pipeline=self.pipeline, ordering=("c0",), **given
         )
 
     def epoch(self, table, end=SUSPEND, commit=True, **options):

@@ -48,6 +48,7 @@ from ordstream.spark.hashed_map import may_learn
 from ordstream.spark.shipped import Shipped
 
 NAMES = ("hash", "dkg", "posg", "pkg")
+KINDS = (DKG, POSG, KeyMap, Modulo, FrozenPosg)
 LOG = logging.getLogger("ordstream.spark.grouping")
 WORTH = 1.1  # of the largest load: what a map must bring
 
@@ -243,7 +244,7 @@ def _choice(single: Any, operator: str, nodes: int) -> Choice | None:
     given: Any = single.grouping if isinstance(single, Balancer) else single
     if isinstance(given, str) and given in NAMES:
         given = {"dkg": DKG(), "posg": POSG()}.get(given, given)
-    elif not isinstance(given, DKG | POSG | KeyMap | Modulo | FrozenPosg):
+    elif not isinstance(given, KINDS):
         raise PlanError(
             f"grouping is one of {', '.join(map(repr, NAMES))}, od.DKG(...), od.POSG(...), a deployed map "
             "or model, a Balancer, or a "

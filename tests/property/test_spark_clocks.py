@@ -58,8 +58,8 @@ def epochs(case: s.Case, table: pa.Table, edges: list[int], nodes: list[int], fo
     rows = pa.table(columns, names=[*(f"c{k}" for k in range(table.num_columns)), "o0"])
     for number, n in enumerate(nodes):
         runner = EpochRunner.made(
-            "hash", log=log, pipeline=case.pipeline, ordering=("o0",), slack=None, late="raise", nodes=n,
-            workers=workers, options=options, run="r",
+            "hash", ("place",), log=log, pipeline=case.pipeline, ordering=("o0",), slack=None, late="raise",
+            nodes=n, workers=workers, options=options, run="r",
         )  # fmt: skip
         last = number + 1 == len(nodes)
         low, high = (0, 0) if last else edges[number : number + 2]

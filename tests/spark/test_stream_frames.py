@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -355,3 +356,44 @@ def test_a_stream_that_puts_no_late_rows_aside_says_how_it_would(run, tmp_path):
     od.spark.rewind(checkpoint, to=-1)
     with pytest.raises(CheckpointError, match="no row has come yet, or it was never started with"):
         od.spark.read_output(checkpoint, late=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"slack": "10s"}, r"slack='10s' says how far a row may lie behind in 'user' \(long\)"),
+        ({"late": "dropp"}, r"late must be one of raise, drop, side_output; got 'dropp'"),
+        ({"late": np.array([1, 2])}, r"late must be one of raise, drop, side_output; got array"),
+        ({"trigger": "now and then"}, r"trigger='now and then': takes 'available now'"),
+        ({"trigger": "5 parsecs"}, r"trigger='5 parsecs': Spark says .*parsecs"),
+        ({"trigger": {"processingTime": 5}}, r"trigger=\{'processingTime': 5\}: Spark says"),
+        ({"name": 5}, r"name takes a text, the name of Spark's query; got 5"),
+        ({"sink": "folder"}, r"sink takes a sink of"),
+        ({"workers": "many"}, r"workers must be a whole number from 0 to 1024"),
+        ({"grouping": 5}, r"grouping is one of 'hash', .*; got 5"),
+        ({"grouping": {"count_1": "dgk"}}, r"grouping is one of 'hash', .*; got 'dgk'"),
+        ({"driver_rows": np.array([1, 2])}, r"driver_rows is 'auto' or a whole number"),
+        ({"nodes": 2, "balance": "mixed"}, r"balance takes od\.Mixed"),
+    ],
+)
+def test_a_call_that_is_refused_begins_no_stream(spark, tmp_path, wrong, text):
+    """It left a checkpoint that knew its order: the mended call was told that serials had been given so."""
+    (tmp_path / "in").mkdir()
+    frame = spark.readStream.schema("ts long, user long").parquet(str(tmp_path / "in"))
+    pipeline = od.Pipeline({"ts": int, "user": int}).key_by("user").count()
+    with pytest.raises(PlanError, match=text):
+        od.spark.stream(pipeline, frame, order_by="user", checkpoint=tmp_path / "stream", **wrong)
+    assert not (tmp_path / "stream").exists()
+
+
+def test_the_end_of_a_stream_has_checked_arguments(run):
+    """What is no number of workers was an error of a task, and of a sink an array's that it is not true."""
+    table = pa.table({"ts": [1, 2], "user": [7, 7]})
+    pipeline = od.Pipeline(table.schema).key_by("user").count("n")
+    checkpoint = run(pipeline, "ts long, user long", table)
+    with pytest.raises(PlanError, match="workers must be a whole number from 0 to 1024"):
+        od.spark.finish(checkpoint, workers="many")
+    with pytest.raises(PlanError, match="sink takes a sink of"):
+        od.spark.finish(checkpoint, sink=np.array([1, 2]))
+    od.spark.finish(checkpoint, sink=[])
+    assert od.spark.read_output(checkpoint).toArrow()["n"].to_pylist() == [1, 2]

@@ -20,7 +20,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from ordstream.balance.mixed.planners import Mixed
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.errors import CheckpointError, PlanError
+from ordstream.errors import CheckpointError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, Route
 from ordstream.fragments.fragment import Fragment, used_columns
@@ -34,7 +34,7 @@ from ordstream.plan.lanes import laid_out
 from ordstream.plan.plan import Plan
 from ordstream.spark.columns import slots
 from ordstream.spark.executor import carried_name
-from ordstream.spark.grouping import NAMES, Choice, with_costs
+from ordstream.spark.grouping import Choice, with_costs
 from ordstream.spark.layout import Layout
 from ordstream.spark.mark_rows import MarksOf
 from ordstream.spark.nodes import Job, carriers
@@ -68,6 +68,7 @@ from ordstream.spark.streaming.kept_maps import (
 from ordstream.spark.streaming.micro_batch import InOrder, Rows
 from ordstream.spark.streaming.on_driver import NEVER, SmallBatches, run_here
 from ordstream.spark.streaming.spread import Spread
+from ordstream.spark.streaming.stream_arguments import check_grouping
 
 _RESULT = StructType([StructField(RESULT, BinaryType())])
 Results = list[dict[str, Any]]
@@ -130,18 +131,15 @@ class EpochRunner:
     clocked: bool = False
 
     @classmethod
-    def made(cls, grouping: Any, **given: Any) -> EpochRunner:
-        """With its fragments; one node where there is nothing to spread.
+    def made(cls, grouping: Any, order_by: Sequence[str], **given: Any) -> EpochRunner:
+        """With its fragments; one node where there is nothing to spread. `order_by` as the user has it.
 
         Raises
         ------
         PlanError
             The grouping does not fit, or is for keys that stay whole in a batch only.
         """
-        if isinstance(grouping, str) and grouping not in NAMES:  # also where one node needs none
-            raise PlanError(
-                f"grouping is one of {', '.join(map(repr, NAMES))}, or a map; got {grouping!r:.80}"
-            )
+        check_grouping(grouping)  # also where one node needs none
         made = cls(choices={}, **given)
         if made.nodes == 1 and made.policy is None:
             return made  # also what several nodes would refuse
@@ -152,7 +150,7 @@ class EpochRunner:
             check_balance(fragments, grouping)
         if made.nodes == 1:
             return made
-        choices = chosen(grouping, fragments, made.nodes, made.log.order_by)
+        choices = chosen(grouping, fragments, made.nodes, order_by)
         if len(fragments) == 1 and not choices:
             return replace(made, nodes=1)
         clocked = clock_of(made.pipeline.plan, made.options.get("punctuate")) is not None

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from ordstream.errors import PlanError
+from ordstream.ground.choices import is_one_of
 from ordstream.plan.plan import Plan
 from ordstream.spark.streaming.epoch_functions import WholeFunction
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
@@ -66,7 +67,7 @@ class SmallBatches:
         PlanError
             It is neither "auto" nor a number of rows.
         """
-        if driver_rows == AUTO:
+        if is_one_of(driver_rows, (AUTO,)):
             own = workers is not None or any(one.runs_user_code for one in plan.operators)
             return cls() if own else cls(AUTO_ROWS, AUTO_SIZE)
         if type(driver_rows) is not int or not 0 <= driver_rows <= MOST_ROWS:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType
 
 from ordstream.balance.mixed.planners import Mixed
-from ordstream.errors import CheckpointError, PlanError
+from ordstream.errors import CheckpointError, PlanError, shown
 from ordstream.fragments import fragmenting
-from ordstream.ground.duration import nanoseconds
+from ordstream.ground.choices import is_one_of
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
 from ordstream.ground.types import names_beside
 from ordstream.node.settings import OF_STATE, check_known, make_settings
@@ -59,6 +58,13 @@ from ordstream.spark.streaming.on_driver import NEVER, SmallBatches
 from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery, forget_ended
 from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
 from ordstream.spark.streaming.stored_state import stored
+from ordstream.spark.streaming.stream_arguments import (
+    Trigger,
+    kind_of,
+    sinks_of,
+    slack_of,
+    writer_of,
+)
 
 #: Options of `stream` beside those of one node.
 OF_STREAM = (
@@ -79,9 +85,6 @@ OFFSET = "_offset"
 
 #: Whether Spark ends a query where another one is started with its checkpoint.
 ENDS_THE_FORMER = "spark.sql.streaming.stopActiveRunOnRestart"
-#: Keywords of Spark's `trigger`.
-TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
-Trigger = str | Mapping[str, Any] | None
 #: Streams of this process by checkpoint, without links and "..": `finish` needs the pipeline.
 _started: dict[Path, tuple[Pipeline, dict[str, Any]]] = {}
 
@@ -178,19 +181,11 @@ def stream(
     """
     check_pipeline(pipeline, "od.spark.stream")
     _check_frame(df)
-    pipeline = _checked(pipeline, options, nodes)
+    pipeline = _checked(pipeline, options, nodes, workers)
     order = _names(order_by, df, pipeline.source_schema.names)
     _check_order(df, order)
     zone = str(df.sparkSession.conf.get("spark.sql.session.timeZone"))
-    log = _opened(pipeline, checkpoint, order, zone)
-    last = _check_last(log, pipeline, options)
     prepared, keys, carried = _prepared(df, pipeline, order, options)
-    if carried.zoned and log.time_zone not in (None, zone):
-        raise CheckpointError(
-            f"{log.folder}: the stream began with spark.sql.session.timeZone={log.time_zone}, and this "
-            f"session has {zone}: Spark casts {carried.zoned[0]!r} by it, so its values would shift. Set "
-            "the zone back, or begin anew with another checkpoint"
-        )
     if balance is not None and not isinstance(balance, Mixed):
         raise PlanError(f"balance takes od.Mixed(...), got {balance!r:.80}")
     if on_epoch is not None and not callable(on_epoch):
@@ -201,10 +196,10 @@ def stream(
         raise PlanError("balance needs nodes=: keys move between so many nodes")
     small = SmallBatches.asked(driver_rows, pipeline.plan, workers)
     runner = _runner(
-        log,
+        order,
         pipeline,
         carried.ordering,
-        _slack(slack, df, order),
+        slack_of(slack, df, order),
         late,
         nodes,
         grouping,
@@ -213,7 +208,16 @@ def stream(
         balance,
         small,
     )
-    sinks, keywords = _sinks(sink), _trigger(trigger)
+    sinks, writer = sinks_of(sink), writer_of(prepared, name, trigger)
+    log = _opened(pipeline, checkpoint, order, zone)  # behind the checks: what is refused begins no stream
+    last = _check_last(log, pipeline, options)
+    if carried.zoned and log.time_zone not in (None, zone):
+        raise CheckpointError(
+            f"{log.folder}: the stream began with spark.sql.session.timeZone={log.time_zone}, and this "
+            f"session has {zone}: Spark casts {carried.zoned[0]!r} by it, so its values would shift. Set "
+            "the zone back, or begin anew with another checkpoint"
+        )
+    runner = replace(runner, log=log)
     if _replaced(log.folder, df.sparkSession):
         last = _check_last(log, pipeline, options)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
@@ -221,12 +225,9 @@ def stream(
     try:
         sorting = Sorting.of(prepared, keys, tuple(carried.columns), slots(df.sparkSession) == 1)
         batches = Batches(log, runner, delivery, sorting, last, on_epoch)
-        writer = prepared.writeStream.foreachBatch(batches)
-        writer = writer.option("checkpointLocation", str(log.folder / SPARK))
-        writer = writer if name is None else writer.queryName(name)
-        writer = writer.trigger(**keywords) if keywords else writer
+        writer = writer.foreachBatch(batches).option("checkpointLocation", str(log.folder / SPARK))
         query = StreamQuery(writer.start(), batches)
-    except BaseException as error:  # Spark refuses the frame, or the name, or two drivers at once
+    except BaseException as error:  # Spark refuses the frame, or the name is taken, or two drivers at once
         delivery.close()
         if (lost := overtaken(error)) is not None:
             raise lost from None
@@ -271,7 +272,7 @@ def finish(
     """
     path = folder_of(checkpoint)
     given: dict[str, Any] = {"nodes": nodes, "workers": workers, "grouping": "hash", "options": options}
-    known = _started.get(path.resolve())
+    known, sinks = _started.get(path.resolve()), sinks_of(sink)
     if is_running(path):
         raise PlanError(f"the stream of {path} still runs: stop it (query.stop()), then finish it")
     if pipeline is None:
@@ -285,25 +286,25 @@ def finish(
             given |= {name: remembered[name] for name in ("nodes", "grouping")}
         given["workers"] = remembered["workers"] if workers is None else workers
         given["options"] = {**remembered["options"], **options}
-        sink = sink or remembered["sink"]
+        sinks = sinks or sinks_of(remembered["sink"])
     check_pipeline(pipeline, "od.spark.finish", "second, behind the checkpoint")
     if others := [name for name in options if name in OF_STREAM]:
         raise PlanError(f"od.spark.finish takes no {others[0]}=, which is for od.spark.stream: leave it out")
     session = running_session(spark, "finish")
-    pipeline = _checked(pipeline, given["options"], given["nodes"])
+    pipeline = _checked(pipeline, given["options"], given["nodes"], given["workers"])
     log = EpochLog(path)
     log = _opened(pipeline, path, log.order_by)
     last = log.last()
     sealed = last is not None and last.finished
     if not sealed:
         last = _check_last(log, pipeline, given["options"])
-    delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), _sinks(sink))
+    delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
     try:
         delivery.open(last)
         if sealed:
             return
         runner = _runner(
-            log,
+            log.order_by,
             pipeline,
             _job_names(pipeline, log.order_by),
             None,
@@ -313,6 +314,7 @@ def finish(
             given["workers"],
             given["options"],
         )
+        runner = replace(runner, log=log)
         number = 0 if last is None else last.number + 1
         manifest = runner.epoch(
             InOrder(nothing(session)), number, last, "" if last is None else last.spark, FINISH
@@ -360,7 +362,9 @@ def _check_frame(df: Any) -> None:
         )
 
 
-def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) -> Pipeline:
+def _checked(
+    pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None, workers: int | str | None = None
+) -> Pipeline:
     """The pipeline as it runs.
 
     Raises
@@ -383,7 +387,7 @@ def _checked(pipeline: Pipeline, options: Mapping[str, Any], nodes: int | None) 
         if options.get(name) is not None:
             raise PlanError(f"{name} can't be combined with a stream: {why}")
     check_known(options, OF_STREAM)
-    make_settings(dict(options))
+    make_settings({**options, "workers": workers})
     if nodes is not None and (type(nodes) is not int or not 1 <= nodes <= 1024):
         raise PlanError(f"nodes must be a whole number from 1 to 1024, got {nodes!r}")
     check_one_source(pipeline.plan, "a stream in Spark")
@@ -416,15 +420,10 @@ def _names(order_by: Any, df: DataFrame, source: Sequence[str]) -> tuple[str, ..
     return tuple(spelt.get(place, df.columns[place]) for place in places)
 
 
-def _kind(df: DataFrame, name: str) -> DataType:
-    """The type of a column of `order_by`, which the frame may spell otherwise."""
-    return df.schema.fields[find_column(name, df.columns, is_case_sensitive(df), "the DataFrame")].dataType
-
-
 def _check_order(df: DataFrame, order: tuple[str, ...]) -> None:
     nested = ("array", "map", "struct", "variant")
     for name in order:
-        kind = _kind(df, name)
+        kind = kind_of(df, name)
         if kind.typeName() in nested:
             raise PlanError(
                 f"order_by column {name!r} has type {kind.simpleString()}: rows of different "
@@ -456,67 +455,6 @@ def _check_last(log: EpochLog, pipeline: Pipeline, options: Mapping[str, Any]) -
     fit(plan, behind)
     check_clock(clock_said(pipeline.plan, options.get("punctuate")), behind)
     return last
-
-
-def _slack(slack: Any, df: DataFrame, order: tuple[str, ...]) -> int | None:
-    """In the units of the first column of `order_by`."""
-    if slack is None:
-        return None
-    kind = _kind(df, order[0]).typeName() if order else ""
-    whole = kind in ("tinyint", "smallint", "integer", "int", "long", "bigint", "short", "byte")
-    if isinstance(slack, int) and not isinstance(slack, bool) and slack >= 0 and whole:
-        return slack
-    if isinstance(slack, str | timedelta) and kind in ("timestamp", "timestamp_ntz"):
-        span = nanoseconds(slack, "slack")
-        if span >= 0:
-            return round(span / 1000)
-    raise PlanError(
-        f"slack={slack!r} says how far a row may lie behind in {order[0] if order else 'order_by'!r} "
-        f"({kind or 'no column'}): a whole number for a column of whole numbers, or a time such as '10s' "
-        "for a column of timestamps"
-    )
-
-
-def _sinks(sink: Any) -> list[Sink]:
-    if sink is None:
-        return []
-    sinks = list(sink) if isinstance(sink, list | tuple) else [sink]
-    for one in sinks:
-        if not all(callable(getattr(one, name, None)) for name in ("open", "delivered", "deliver", "close")):
-            raise PlanError(
-                f"sink takes a sink of ordstream.spark.streaming.sinks, or an object with open, delivered, "
-                f"deliver and close; got {type(one).__name__}"
-            )
-    return sinks
-
-
-def _trigger(trigger: Trigger) -> dict[str, Any]:
-    if trigger is None:
-        return {}
-    if isinstance(trigger, str):
-        if trigger.replace("_", " ") == "available now":
-            return {"availableNow": True}
-        if not re.fullmatch(r"\s*\d+(\.\d+)?\s*[A-Za-z]+\s*", trigger):
-            raise PlanError(
-                f"trigger={trigger!r}: takes 'available now', a time such as '5 seconds', or keywords of "
-                "Spark's trigger ({'once': True})"
-            )
-        return {"processingTime": trigger}
-    if not isinstance(trigger, Mapping):
-        raise PlanError(f"trigger takes a text or a mapping, got {trigger!r:.80}")
-    keywords = dict(trigger)
-    unknown = [name for name in keywords if name not in TRIGGERS]
-    if unknown or len(keywords) != 1:
-        raise PlanError(
-            f"trigger takes one keyword of Spark's trigger ({', '.join(TRIGGERS)}), got {trigger!r:.80}"
-        )
-    for name in ("continuous", "realTime"):
-        if name in keywords:
-            raise PlanError(
-                f"trigger={name}: Spark runs no Python operator and no foreachBatch in that mode; use micro-"
-                "batches (trigger='1 second', or none)"
-            )
-    return keywords
 
 
 def _prepared(
@@ -565,7 +503,7 @@ def _job_names(pipeline: Pipeline, order: Sequence[str]) -> tuple[str, ...]:
 
 
 def _runner(
-    log: EpochLog,
+    order: tuple[str, ...],
     pipeline: Pipeline,
     ordering: tuple[str, ...],
     slack: int | None,
@@ -577,15 +515,17 @@ def _runner(
     policy: Mixed | None = None,
     small: SmallBatches = NEVER,
 ) -> EpochRunner:
-    if late not in LATE_ROWS:
-        raise PlanError(f"late must be one of {', '.join(LATE_ROWS)}; got {late!r}")
+    """Of a log that is still to be given."""
+    if not is_one_of(late, LATE_ROWS):
+        raise PlanError(f"late must be one of {', '.join(LATE_ROWS)}; got {shown(late, 80)}")
     if slack is not None or late == SIDE_OUTPUT:
         read = read_columns(pipeline, options)
         arriving = (column for column in pipeline.source_schema if column.name in read)
         check_in_files(arriving, "rows that wait, or are put aside")
     return EpochRunner.made(
         grouping,
-        log=log,
+        order,
+        log=None,
         pipeline=pipeline,
         ordering=ordering,
         slack=slack,
