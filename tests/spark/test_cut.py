@@ -230,7 +230,7 @@ def test_explain_says_where_nodes_are(spark):
     assert "plain Python functions: one node per core needs spark.task.cpus=1" in text
     built_in = od.Pipeline(SOURCE).key_by("user").count()
     assert explain(built_in, spark).startswith("1 node: one node per executor; a node works 2 threads")
-    with pytest.raises(od.PlanError, match="nodes must be 'auto' or a whole number from 1, got 0"):
+    with pytest.raises(od.PlanError, match="nodes must be 'auto' or a whole number from 1 to 65536, got 0"):
         explain(built_in, spark, nodes=0)
 
 
