@@ -201,7 +201,7 @@ def test_a_query_that_is_started_again_waits_for_what_the_former_one_commits(sta
 @pytest.mark.parametrize("wrong", [{"trigger": "soon"}, {"name": ""}])
 def test_what_is_refused_leaves_no_sink_open(start, wrong):
     mine = Mine()
-    with pytest.raises(PlanError, match="trigger='soon'|name takes a text"):
+    with pytest.raises(PlanError, match=r"trigger='soon'|name takes a text"):
         start(sink=mine, **wrong)
     assert mine.calls in ([], ["open", "delivered", "close"])
 
