@@ -164,14 +164,16 @@ class Expr:
         """True where the value is not null; never null itself."""
         return Apply("is_not_null", self)
 
-    def coalesce(self, *others: Any) -> Expr:
-        """The first of the value and `others` that is not null."""
+    def coalesce(self, other: Any, *others: Any) -> Expr:
+        """The first of the value, `other` and `others` that is not null."""
         result: Expr = self
-        for other in others:
-            result = Apply("coalesce", result, other)
+        for one in (other, *others):
+            result = Apply("coalesce", result, one)
         return result
 
-    fill_null = coalesce
+    def fill_null(self, value: Any, *more: Any) -> Expr:
+        """As `coalesce`."""
+        return self.coalesce(value, *more)
 
     def isin(self, values: Any, *more: Any) -> Expr:
         """True where the value is one of `values` (no nulls among them), a list or several arguments

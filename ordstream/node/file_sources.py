@@ -332,6 +332,11 @@ def _size(path: str) -> int:
             f"{path} is no regular file (a pipe or a device), so there is no going to a place in it: give "
             "pyarrow.ipc.open_stream(...), or an iterator of its batches"
         )
+    if next(Path(path).glob("*=*/"), None):
+        raise SourceError(
+            f"{path} is a folder of partitions, whose names are columns: give pyarrow.dataset.dataset(path, "
+            "partitioning='hive')"
+        )
     raise SourceError(f"{path} is a folder: give its files, for example {str(Path(path) / '*')!r}")
 
 

@@ -286,8 +286,8 @@ def _advice(data: Any) -> str:
     """What to give in place of data that can't be read."""
     if isinstance(data, str | bytes | os.PathLike):
         return (
-            "read the file first, for example pyarrow.dataset.dataset(path), or "
-            "pyarrow.parquet.ParquetFile(path).iter_batches()"
+            "a file is read by od.ParquetSource(path), od.IpcSource(path) or pyarrow.csv.open_csv(path); a "
+            "folder with partitions by pyarrow.dataset.dataset(path)"
         )
     if isinstance(data, Mapping):
         return "columns in a dict become a table by pyarrow.table(data)"

@@ -263,6 +263,9 @@ def test_patterns_lists_columns_and_a_second_run(tmp_path):
         od.ParquetSource(tmp_path / "absent.parquet")
     with pytest.raises(od.SourceError, match="is a folder: give its files"):
         od.ParquetSource(tmp_path)
+    (tmp_path / "year=2026").mkdir()
+    with pytest.raises(od.SourceError, match="is a folder of partitions, whose names are columns"):
+        od.ParquetSource(tmp_path)
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(od.SourceError, match=r"bad\.parquet can't be read"):
         list(od.ParquetSource(tmp_path / "bad.parquet"))
