@@ -112,6 +112,14 @@ class RowOperators:
             key = (self.key() or "") if self.draw(st.integers(0, 3)) else ""
             self.add(f"{key}.{call}{self.policy()})")
 
+    def looking(self, function: str) -> str:
+        """The text of a function of a row, as often as not of one that looks at some of the columns only."""
+        names = [name for name in self.schema.names if name.isidentifier() and name[:2] != "__"]
+        if not names or self.draw(st.booleans()):
+            return function
+        some = self.draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
+        return f"f.looking_at({some!r}, {function})"
+
     def checked(self) -> None:
         """assert_that, sample, inspect."""
         condition = Expressions(self.draw, self.schema).boolean()
@@ -121,7 +129,7 @@ class RowOperators:
                     f".assert_that({condition}{self.policy()})",
                     f".assert_that({condition}, 'as it is', on_error='skip')",
                     f".sample({self.pick((0.0, 0.3, 0.9))}, {self.pick((0, 7))})",
-                    f".inspect(f.keeps(2, {self.draw(RAISES)}){self.policy()})",
+                    f".inspect({self.looking(f'f.keeps(2, {self.draw(RAISES)})')}{self.policy()})",
                 )
             )
         )

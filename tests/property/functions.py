@@ -35,6 +35,14 @@ def refuse(row: Any, remainder: int | None) -> int:
     return w
 
 
+def looking_at(names: list[str], fn: Any):
+    """The function, of rows of which it looks at these columns only: its bytecode says so, and others need
+    not be read from the source.
+    """
+    values = "".join(f"row[{name!r}], " for name in names)
+    return eval(f"lambda row, *more: fn(({values}), *more)", {"fn": fn})
+
+
 # ------------------------------------------------------------------------------------------------ stateless
 
 

@@ -97,7 +97,7 @@ class Chain(Windows, RowOperators, Joins):
         self.add(f".filter({Expressions(self.draw, self.schema).boolean()}{self.policy()})")
 
     def filter_function(self) -> None:
-        function = f"f.keeps({self.pick((2, 3, 50))}, {self.raises()})"
+        function = self.looking(f"f.keeps({self.pick((2, 3, 50))}, {self.raises()})")
         self.add(f".filter({function}{self.policy_of_function()})")
 
     def select(self) -> None:
@@ -124,9 +124,9 @@ class Chain(Windows, RowOperators, Joins):
             self.add(f".drop({self.pick(self.schema.names)!r})")
 
     def map(self) -> None:
-        kind = self.pick(("tuple", "list", "dict"))
         schema = "{'w': int, 't': str, 'f': float}"
-        self.add(f".map(f.maps({kind!r}, {self.raises()}), schema={schema}{self.policy_of_function()})")
+        function = self.looking(f"f.maps({self.pick(('tuple', 'list', 'dict'))!r}, {self.raises()})")
+        self.add(f".map({function}, schema={schema}{self.policy_of_function()})")
 
     def misfit(self) -> None:
         """A map whose outputs do not always fit: int8, and a column without nulls."""
@@ -136,7 +136,7 @@ class Chain(Windows, RowOperators, Joins):
 
     def flat_map(self) -> None:
         schema = "{'w': pa.int32(), 't': pa.string()}"
-        function = f"f.flat_maps({self.pick((1, 2, 5))}, {self.raises()})"
+        function = self.looking(f"f.flat_maps({self.pick((1, 2, 5))}, {self.raises()})")
         self.add(f".flat_map({function}, schema={schema}{self.policy_of_function()})")
 
     def map_batches(self) -> None:
@@ -415,6 +415,7 @@ class Chain(Windows, RowOperators, Joins):
             function = f"f.appends({raises}, {forgotten})"
             schema, state = "{'n': int}", "state=f.list_codec()"
             hooks = self.pick(("", ", on_flush=f.appends_flush"))
+        function = self.looking(function)
         self.add(f"{key}.process({function}, schema={schema}, {state}{hooks}{self.policy_of_function()})")
 
     def compiled_process(self) -> None:
