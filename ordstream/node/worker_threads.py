@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ordstream._core.flow.reader import TakenBack, have_left, interrupt, start_surely, work
+from ordstream._core.flow.reader import have_left, interrupt, start_surely, work
 
 if sys.platform != "win32":
     import resource
@@ -95,6 +95,7 @@ class WorkerThreads:
         self._shut = False
         #: Some did not end, and nobody waits for them but a thread of its own.
         self.left_behind = False
+        self._pressed_again = False
         # Of each thread that is, or was, in the core: held until it has left, and its identity.
         self._inside: list[tuple[threading.Lock, int]] = []
 
@@ -169,26 +170,27 @@ class WorkerThreads:
 
         start(threading.Thread(target=wait, name="ordstream-closer", daemon=True))
         warnings.warn(
-            f"a function that the run called did not return within {GIVEN_UP_S:.0f} s of Ctrl-C: {names} is "
-            "left behind, and the run's memory with it, until the function returns. Give what it waits for "
-            "a timeout",
+            f"a function that the run called did not return after Ctrl-C: {names} is left behind, and the "
+            "run's memory with it, until the function returns. Give what it waits for a timeout",
             RuntimeWarning,
             stacklevel=3,
         )
 
     def _ended_by_interrupts(self) -> bool:
-        """Whether all have left the core before they are given up."""
+        """Whether all have left the core before they are given up: at once where Ctrl-C comes again."""
+        if self._pressed_again:
+            return have_left(self._inside, 0)
         began = time.monotonic()
         next_at = began + MAY_END_S
-        while not have_left(self._inside, max(0.0, next_at - time.monotonic())):
-            if next_at >= began + GIVEN_UP_S:
-                return False
-            try:
+        try:
+            while not have_left(self._inside, max(0.0, next_at - time.monotonic())):
+                if next_at >= began + GIVEN_UP_S:
+                    return False
                 interrupt(self._inside, RAISED_IN_S)
-                while True:  # as it says
-                    pass
-            except TakenBack:
                 next_at = min(next_at + MAY_CLEAN_UP_S, began + GIVEN_UP_S)
+        except KeyboardInterrupt:
+            self._pressed_again = True
+            raise
         return True
 
 

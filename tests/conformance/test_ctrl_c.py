@@ -150,3 +150,31 @@ def test_a_function_that_ends_in_time_is_not_interrupted(press, monkeypatch):
         run(od.Pipeline(DATA.schema).filter(slow), 2)
     assert ended == [STUCK]
     assert of_ours() == []
+
+
+def test_a_second_press_waits_no_longer(press, monkeypatch):
+    monkeypatch.setattr(worker_threads, "GIVEN_UP_S", 600)
+    lock = threading.Lock()
+    lock.acquire()
+
+    def interrupt(inside, seconds):
+        once(inside, seconds)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    once = worker_threads.interrupt
+    monkeypatch.setattr(worker_threads, "interrupt", interrupt)
+
+    def waits(row):
+        if row.v == STUCK:
+            press()
+            with lock:
+                pass
+        return True
+
+    with pytest.warns(RuntimeWarning, match="left behind"), pytest.raises(KeyboardInterrupt):
+        run(od.Pipeline(DATA.schema).filter(waits), 2)
+    lock.release()
+    until = time.monotonic() + 60
+    while of_ours() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert of_ours() == []

@@ -187,7 +187,26 @@ def have_left(inside, double seconds):
 
 
 class TakenBack(BaseException):
-    """Raised by `interrupt`, in its caller."""
+    """Raised and dropped by `interrupt`."""
+
+
+# Python's own code, which this module has none of.
+ENDLESS = compile("while True: pass", __name__, "exec")
+
+
+cdef raise_and_drop():
+    """Raise an exception in this thread as `interrupt` does in others, and drop it. Raises what else came."""
+    came = None
+    PyThreadState_SetAsyncExc(get_ident(), <PyObject*> TakenBack)
+    while True:
+        try:
+            exec(ENDLESS, {})
+        except TakenBack:
+            break
+        except BaseException as error:                   # another Ctrl-C
+            came = error
+    if came is not None:
+        raise came
 
 
 def interrupt(inside, double seconds):
@@ -196,7 +215,7 @@ def interrupt(inside, double seconds):
 
     A thread for which one waits has Python look for it at every function and every turn of a loop, in all
     threads; under a debugger CPython 3.11 then looks for ever. Only raising one ends that. So nothing waits
-    when this is over, it runs nothing of Python's meanwhile, and raises one itself.
+    when this is over, it runs nothing of Python's meanwhile, and raises one itself, which it drops.
 
     Parameters
     ----------
@@ -204,11 +223,6 @@ def interrupt(inside, double seconds):
         Locks of `work`, and identities of the threads that hold them.
     seconds : float
         What a thread gets to come to it; all of them together.
-
-    Raises
-    ------
-    TakenBack
-        Always, in the caller, at the latest where it loops next.
     """
     try:
         for left, thread in inside:
@@ -219,4 +233,4 @@ def interrupt(inside, double seconds):
         for left, thread in inside:
             if left.locked():
                 PyThreadState_SetAsyncExc(thread, NULL)
-        PyThreadState_SetAsyncExc(get_ident(), <PyObject*> TakenBack)
+        raise_and_drop()
