@@ -195,7 +195,8 @@ ENDLESS = compile("while True: pass", __name__, "exec")
 
 
 cdef raise_and_drop():
-    """Raise an exception in this thread as `interrupt` does in others, and drop it. Raises what else came."""
+    """Raise an exception in this thread as `interrupt` does in others, and drop it; raise what else
+    came."""
     came = None
     PyThreadState_SetAsyncExc(get_ident(), <PyObject*> TakenBack)
     while True:
