@@ -183,7 +183,7 @@ def test_a_worker_that_is_about_to_park_sees_the_end() -> None:
     def let_go() -> None:
         try:
             until(
-                lambda: any(left.is_set() for left in stream._workers._left),
+                lambda: any(not left.locked() for left, _ in stream._workers._inside),
                 "the first worker tells and leaves",
             )
         finally:
