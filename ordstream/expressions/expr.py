@@ -172,7 +172,7 @@ class Expr:
         return result
 
     def fill_null(self, value: Any, *more: Any) -> Expr:
-        """As `coalesce`."""
+        """The first of the value, `value` and `more` that is not null: as `coalesce`."""
         return self.coalesce(value, *more)
 
     def isin(self, values: Any, *more: Any) -> Expr:
