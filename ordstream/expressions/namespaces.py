@@ -374,10 +374,9 @@ class Times(CalledMethods):
         ----------
         every : str or timedelta
             Such as "15m" or "15 minutes": a number and ns, us, ms, s, m (minute), h, d, w; or "1mo", "1q",
-            "1y". Weeks begin
-            on Monday; other intervals count from 1970. In a zone they are intervals of its clocks: one that
-            begins at a reading that they show twice began when they last went as at the value, one at a
-            reading that they skip at the change.
+            "1y". Weeks begin on Monday; other intervals count from 1970. In a zone they are intervals of its
+            clocks: one that begins at a reading that they show twice began when they last went as at the
+            value, one at a reading that they skip at the change.
         """
         return self._made("truncate", option=every)
 
