@@ -39,8 +39,8 @@ ifndef TOGETHER
 .NOTPARALLEL:
 endif
 TOGETHER_2 = $(MAKE) -s -j2 TOGETHER=1
-.PHONY: help run run-stream develop java spin servers test test-quick lint lint-types lint-sources \
-    mutants kills debug tsan asan wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping \
+.PHONY: help run run-stream develop java spark-classes spin servers test test-quick lint lint-types \
+    lint-sources mutants kills debug tsan asan wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping \
     bench-snapshots bench-stream bench-mixed bench-peers bench-paper bench-compare
 
 help: ## print this list
@@ -78,13 +78,19 @@ $(VENV)/.core: $(VENV)/.build-packages $(CORE)
 java:
 	@tools/bootstrap.sh java
 
+spark-classes: $(VENV)/.spark-classes
+
+$(VENV)/.spark-classes: $(VENV)/.packages tests/spark_classes.py | $(VENV)/.core
+	@$(JAVA) $(PY) tests/spark_classes.py
+	@touch $@
+
 spin:
 	@tools/bootstrap.sh spin
 
 servers:
 	@tools/bootstrap.sh servers
 
-test: java spin servers develop ## the whole suite, Spark included [ARGS=pytest options]
+test: java spin servers develop spark-classes ## the whole suite, Spark included [ARGS=pytest options]
 	@$(JAVA) ORDSTREAM_REQUIRE="java$${ORDSTREAM_REQUIRE:+,$$ORDSTREAM_REQUIRE}" $(BIN)/pytest $(SPREAD) $(ARGS)
 
 test-quick: develop ## the suite without what is slow, stresses or starts Spark [ARGS=pytest options]

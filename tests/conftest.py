@@ -33,6 +33,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from spark_classes import SHORT_LIVED, java_options
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -58,8 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "tests" / "spark_conf"))
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
     if expected := os.environ.get("ORDSTREAM_EXPECT_BUILD"):
         spec = importlib.util.find_spec("ordstream")
         found = Path(spec.origin).resolve() if spec and spec.origin else None

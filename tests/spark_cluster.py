@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+from spark_classes import SHORT_LIVED
 from spark_tools import SOURCE, once, rows_of, stream, write_files
 
 import ordstream as od
@@ -29,6 +30,7 @@ def settings(scratch):
         "spark.master": f"local-cluster[{EXECUTORS},1,1024]",
         "spark.executor.memory": "600m",
         "spark.executor.cores": "1",
+        "spark.executor.defaultJavaOptions": SHORT_LIVED,
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.local.dir": str(scratch / "local"),
         # a block of another executor of this machine is not read from its disk

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from spark_classes import SHORT_LIVED
 from spark_losses import PLACES, SETTINGS, pipeline, rows, tried
 
 import ordstream as od
@@ -71,6 +72,7 @@ def settings(scratch, address):
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "600m",
         "spark.executor.cores": "1",
+        "spark.executor.defaultJavaOptions": SHORT_LIVED,
         "spark.cores.max": "2",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.local.dir": str(scratch / "local"),

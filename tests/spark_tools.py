@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from spark_cancel import seconds_of_work_after_cancel
+from spark_classes import SHORT_LIVED
 
 import ordstream as od
 from ordstream.reference.run_serial import run_serial
@@ -120,6 +121,7 @@ def main(scratch):
         "spark.master": "local-cluster[2,1,1024]",
         "spark.executor.memory": "700m",
         "spark.executor.cores": "1",
+        "spark.executor.defaultJavaOptions": SHORT_LIVED,
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.python.unix.domain.socket.enabled": "true",
     }
