@@ -20,7 +20,8 @@ _WAYS_AROUND = {
     "locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "breakpoint", "set_trace",
 }  # fmt: skip
 _SINGLE = {"LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK"}
-_DOUBLE = {"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"}
+#: What has another variable first, and then loads the row.
+_DOUBLE = {"LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST_LOAD_FAST"}
 _ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD"}
 _SUBSCRIPT = {("BINARY_SUBSCR", ""), ("BINARY_OP", "[]")}  # since 3.14 the second
 

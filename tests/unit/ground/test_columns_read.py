@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from datetime import datetime
 
 import pyarrow as pa
@@ -128,6 +129,18 @@ class Holder:
         return row.a
 
 
+def named_on_the_way(row):
+    return (one := row.a) + row.c.x + one
+
+
+def in_a_list(row):
+    return [row.a + i for i in range(3)]
+
+
+def hidden_in_a_list(row):
+    return [row for row in row.a]
+
+
 def in_order(row, other):
     return row.a, other, row.b, other.c
 
@@ -136,12 +149,15 @@ def in_order(row, other):
     ("fn", "found"),
     [
         (one, {0}), (two, {0, 1}), (none, set()), (loops, {0, 2}), (generator, {0}), (in_order, {0, 1}),
-        (in_brackets, {0, 2}), (in_both_ways, {0, 1}),
+        (in_brackets, {0, 2}), (in_both_ways, {0, 1}), (named_on_the_way, {0, 2}),
+        # inner functions before 3.12
+        (in_a_list, {0} if sys.version_info >= (3, 12) else None),
+        (hidden_in_a_list, None if sys.version_info >= (3, 12) else {0}),
         (Holder().method, {1}), (lambda row: row.c or row.a, {0, 2}),
         *((fn, None) for fn in (handed_on, unpacked, by_place, inner, bound_again, kept, by_name, around,
-                                compared, method_of_rows, mangled, several, Holder(), print,
-                                unknown_in_brackets, mangled_in_brackets, computed_in_brackets, written,
-                                added_to,
+                                compared, method_of_rows, mangled, several,
+                                Holder(), print, unknown_in_brackets, mangled_in_brackets,
+                                computed_in_brackets, written, added_to,
                                 functools.partial(in_order, other=1), functools.lru_cache(one))),
     ],
 )  # fmt: skip
