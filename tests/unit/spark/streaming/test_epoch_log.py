@@ -99,8 +99,12 @@ def test_an_epoch_looks_at_no_folder_that_grows(tmp_path, monkeypatch):
     looked at now and then.
     """
     seen = []
-    listdir = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: [seen.append(Path(path).name), listdir(path)][1])
+
+    def watched(function):
+        return lambda path: [seen.append(Path(path).name), function(path)][1]
+
+    for name in ("listdir", "scandir"):  # which of them a Path calls depends on Python's version
+        monkeypatch.setattr(os, name, watched(getattr(os, name)))
     monkeypatch.setattr(epoch_log, "LOOKED_AT", 4)
     log = filled(tmp_path / "c", 9)
     for number in range(9, 17):
@@ -115,7 +119,7 @@ def test_an_epoch_looks_at_no_folder_that_grows(tmp_path, monkeypatch):
         assert ("commits" in seen, "output" in seen) == (looked, looked)
         assert (left.exists(), half.exists()) == (not looked, not looked)
     assert names(log, "output") == list(range(17))
-    assert len(list(log.all())) == len(listdir(log.folder / "commits")) == 17
+    assert len(list(log.all())) == len(list((log.folder / "commits").iterdir())) == 17
 
 
 @pytest.mark.parametrize("at", [20, 200, -3])
