@@ -39,6 +39,7 @@ from ordstream.ground.ordertags import (
     source_serials,
     tags_of,
 )
+from ordstream.node.run_failure import with_place
 
 if TYPE_CHECKING:
     from ordstream.fragments.balancing import Balancing
@@ -393,7 +394,7 @@ def _delivered(serials: Int64s, index: Int64s, through: OrderTag) -> int:
     return int(np.count_nonzero(before))
 
 
-def _failure(outcome: Outcome, rows: int) -> OperatorError:
+def _failure(outcome: Outcome, rows: int) -> BaseException:
     """The error as a run in one process raises it; what failed at the end of the stream has the last
     tuple's serial.
     """
@@ -401,6 +402,8 @@ def _failure(outcome: Outcome, rows: int) -> OperatorError:
     assert error is not None
     if outcome.tag[:1] == AT_END:
         error = OperatorError(error.operator, rows, error.row, error.reason, error.place)
+    if isinstance(outcome.cause, MemoryError):
+        return with_place(outcome.cause, error)
     error.__cause__ = outcome.cause
     return error
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,7 @@ from ordstream.ground.ordertags import (
     steps_tags,
     with_index,
 )
+from ordstream.node.run_failure import place_of_memory
 from ordstream.node.source_marks import MarkedRows
 from ordstream.operators.halves import UNDECIDED
 
@@ -279,6 +280,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
             raise StopIteration from None
         except OperatorError as error:
             raise self._placed(error) from error.__cause__
+        except MemoryError as error:
+            self._place_memory(error)
         return self._tagged(batch)
 
     def _tagged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -434,6 +437,13 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         placed = OperatorError(error.operator, serial, error.row, reason, error.place)
         placed.order_tag = tag
         return placed
+
+    def _place_memory(self, error: MemoryError) -> NoReturn:
+        """A function's MemoryError is one of its row, as others are: what comes in front is delivered."""
+        found = place_of_memory(error)
+        if found is None:
+            raise error
+        raise self._placed(found) from error
 
     def _step_tag(self, serial: int) -> bytes | None:
         """The tag of the step of a mark with this serial, in front of all its outputs; None: it is none."""

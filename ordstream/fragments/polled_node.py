@@ -306,6 +306,8 @@ class PolledNode(FragmentNode):
             raise StopIteration from None
         except OperatorError as error:
             raise self._placed(error) from error.__cause__
+        except MemoryError as error:
+            self._place_memory(error)
         if self._fed:
             took, worked = time.perf_counter() - began, self._polled.worked_s
             self._row_s = max(1e-9, (self._row_s + worked / self._fed) / 2)

@@ -34,6 +34,8 @@ CAUSES: dict[int, type[Exception]] = {
 }
 EARLIER = 10
 
+_PLACE = "_ordstream_place"  # attribute of a function's MemoryError
+
 
 def failure(
     core: Any,
@@ -100,8 +102,7 @@ def failure(
                 if cause is None and code in CAUSES and code != EARLIER and not failed.is_python:
                     message, kind = in_words(failed, batch, message, kind)
         if isinstance(cause, MemoryError):
-            cause.add_note(f"in operator {name!r}, serial {serial}, row {row}")
-            return cause
+            return with_place(cause, OperatorError(name, serial, row, told(cause), place_of(cause)))
         if cause is not None and not isinstance(cause, Exception):
             return raised
         if isinstance(cause, Cancelled) and core.stopped:
@@ -114,6 +115,19 @@ def failure(
             cause = kind(message)
     error.__cause__ = cause
     return error
+
+
+def with_place(error: MemoryError, of: OperatorError) -> MemoryError:
+    """A function's MemoryError, which can't carry our fields, with a note that says where it was."""
+    error.__notes__ = [f"in operator {of.operator!r}, serial {of.serial}, row {of.row}"]
+    error.__dict__[_PLACE] = of
+    return error
+
+
+def place_of_memory(error: MemoryError) -> OperatorError | None:
+    """What a run in one node has said of it; None: it is no function's."""
+    found = error.__dict__.pop(_PLACE, None)
+    return found if isinstance(found, OperatorError) else None
 
 
 def in_words(

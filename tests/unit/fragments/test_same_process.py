@@ -13,7 +13,7 @@ import ordstream as od
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.fragments import merging, process_stream
 from ordstream.fragments.channels import Outbox
-from ordstream.fragments.same_process import run_here
+from ordstream.fragments.same_process import SameProcess, run_here
 from ordstream.fragments.topology import BLOCK_ROWS, WHOLE_BLOCK_ROWS
 
 TABLE = pa.table({"v": list(range(400))})
@@ -35,6 +35,23 @@ def test_nodes_behind_a_failure_come_to_their_end(channel_bytes, block_rows, see
         run_here(
             pipeline, TABLE, 3, {"workers": 0}, block_rows=block_rows, channel_bytes=channel_bytes, seed=seed
         )
+
+
+def full_at_150(row):
+    if row.v == 150:
+        raise MemoryError("no room")
+    return (row.v,)
+
+
+@pytest.mark.parametrize("block_rows", [7, 100])
+def test_a_function_without_memory_fails_at_its_row_of_the_source(block_rows):
+    """Its note had the row's number in the node, and what other nodes had of earlier rows was lost."""
+    pipeline = od.Pipeline(TABLE.schema).map(full_at_150, schema=TABLE.schema, name="full")
+    here = SameProcess(1)
+    with pytest.raises(MemoryError, match="no room") as raised:
+        run_here(pipeline, TABLE, 3, {"workers": 0}, block_rows=block_rows, here=here)
+    assert raised.value.__notes__ == ["in operator 'full', serial 151, row {'v': 150}"]
+    assert here.driver.rows_out == 150
 
 
 @pytest.mark.parametrize("how", [{"processes": 2}, {"processes": 2, "workers": 1}])
