@@ -153,7 +153,7 @@ class Stream(Unmoved, Reader):
         self._max_bytes = settings.max_bytes if settings.max_bytes is not None else MAX_BYTES
         self._core = self._make_core(begin)
         if self._snapshots is not None:
-            self._snapshots.install(self._core, self._made.stateful)
+            self._snapshots.install(self._core, self._made.stateful, self._made.sheds)
         without_nulls = self._without_nulls()
         most = source.most_bytes(self._max_bytes)
         self.merge_log = log_of(data)

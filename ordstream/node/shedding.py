@@ -135,6 +135,14 @@ def learnt(shed: Sequence[tuple[Any, str, Any]]) -> dict[str, bytes]:
     return known
 
 
+def seen(shed: Sequence[tuple[Any, str, Any]], serial: int) -> dict[str, int]:
+    """How many rows of a serial shed operators have seen, by name, of those that have seen some: what is
+    made of it at the end of the stream counts on behind them. `shed`: as for `outcome`.
+    """
+    found = {operator.name: kernel.seen(serial) for operator, _, kernel in shed}
+    return {name: rows for name, rows in found.items() if rows}
+
+
 def outcome(
     shed: Sequence[tuple[Any, str, Any]], partition: int = 0
 ) -> tuple[ShedOutcome, tuple[ShedReport, ...]]:

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ordstream.ground.types import INT64_MAX
 from ordstream.node.positions import Positions
 from ordstream.node.report import LAST_SNAPSHOTS, SnapshotFigures
 from ordstream.node.settings import Settings
+from ordstream.node.shedding import seen
 from ordstream.node.worker_threads import start
 from ordstream.plan.clock import clock_said
 from ordstream.plan.plan import Plan
@@ -227,6 +228,7 @@ class Snapshotting:
         check_clock(self.clock, self.begin)
         self._operators: dict[str, tuple[int, Any]] = {}
         self._schemas: dict[int, Any] = {}  # of the rows of state, by index in the core
+        self._sheds: Sequence[tuple[Any, str, Any]] = ()
         self.last: Snapshot | None = None
         self.error: CheckpointError | None = None
         self._asked: dict[SnapshotFuture, int] = {}
@@ -257,9 +259,14 @@ class Snapshotting:
         self._operators = dict(operators)
         self._schemas = {index: one.state_schema() for index, one in operators.values()}
 
-    def install(self, core: Any, operators: Mapping[str, tuple[int, Any]]) -> None:
+    def install(
+        self,
+        core: Any,
+        operators: Mapping[str, tuple[int, Any]],
+        sheds: Sequence[tuple[Any, str, Any]] = (),
+    ) -> None:
         """Give the states to a core run that has not started. `operators`: name -> index in the core, and
-        the operator.
+        the operator. `sheds`: as for `ordstream.node.shedding.outcome`.
 
         Raises
         ------
@@ -267,6 +274,9 @@ class Snapshotting:
             A row can't be taken in.
         """
         self.bind(operators)
+        self._sheds = sheds
+        for one, _, kernel in sheds:
+            kernel.begins_behind(self.begin.serial, self.begin.shed.get(one.name, 0))
         for name, (rows, adapt) in self.states.items():
             index, operator = operators[name]
             taken = 0
@@ -386,6 +396,7 @@ class Snapshotting:
             last_output if last_output.index >= 0 else self.begin.last_output,
             routes or {},
             "" if latest is None else self.clock,
+            seen(self._sheds, serial),
         )
         with self._lock:
             self.last = snapshot

@@ -93,6 +93,7 @@ class Manifest:
                 "states": {name: dict(state) for name, state in self.states.items()},
                 "models": _in_text(snapshot.models),
                 **({"routes": _in_text(snapshot.routes)} if snapshot.routes else {}),
+                **({"shed": dict(snapshot.shed)} if snapshot.shed else {}),
             }
         )
 
@@ -133,6 +134,7 @@ class Manifest:
                 last_output=OrderTag(*content["last_output"]),
                 routes=_from_text(content.get("routes", {})),
                 clock=content.get("clock", ""),
+                shed=content.get("shed", {}),
             ),
             content["states"],
             hashlib.sha256(data).hexdigest(),

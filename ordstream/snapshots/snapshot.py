@@ -122,6 +122,9 @@ class Snapshot:
         a run that moves no keys does not read it.
     last_output : OrderTag
         Tag of the last output in front of it, wherever that was; index -1: there was none.
+    shed : mapping of str to int
+        Shed operator's name -> how many rows of `serial` have come to it, where some have. Its log counts
+        what the end of the stream makes of that tuple behind them.
     """
 
     serial: int
@@ -133,6 +136,7 @@ class Snapshot:
     last_output: OrderTag = field(default_factory=lambda: OrderTag(0))
     routes: Mapping[str, bytes] = field(default_factory=dict)
     clock: str = ""
+    shed: Mapping[str, int] = field(default_factory=dict)
 
     def check_position(self) -> None:
         """CheckpointError where it does not say where a source stood that is to go there."""

@@ -1,6 +1,7 @@
 """The shed stage's kernel. The run finds its `ShedControl` in `Kernel.shed` and connects it with the
 operator that it protects."""
 from libc.stdint cimport int32_t
+from ordstream._core.ground.atomics cimport a64
 from ordstream._core.ground.kernel cimport KernelOwner
 from ordstream._core.flow.shedding cimport ShedControl
 
@@ -13,6 +14,8 @@ cdef struct ShedContext:
     int32_t[SHED_KEYS] column
     int32_t[SHED_KEYS] type
     int32_t[SHED_KEYS] text
+    a64 seen_serial            # of the last row of the last chunk, and how many rows of it there were
+    a64 seen_rows
 
 cdef class ShedKernel(KernelOwner):
     # Memory ownership: the context, the log, the side output; the sketches through `sketches`.

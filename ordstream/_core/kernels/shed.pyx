@@ -347,6 +347,8 @@ cdef Chunk* shed_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
             return chunk_fail_all(c, -1, FAIL_MEMORY)
         c.sel = kept
         c.n = nkept
+    store_relaxed(&x.seen_serial, s.serial)
+    store_release(&x.seen_rows, s.index + 1)                  # pairs with load_acquire in `seen`
     sent.rows = nkept
     if s.mode == SHED_LIVE:
         look(s, now, <int64_t> elapsed, inside, nkept)
@@ -484,6 +486,20 @@ cdef class ShedKernel(KernelOwner):
         if s.replay_rows:
             s.replay_serial = &serial[0]
             s.replay_index = &index[0]
+
+    def begins_behind(self, int64_t serial, int64_t rows):
+        """The run goes on behind a serial of which the operator has seen so many rows. Before the run."""
+        self.context.control.serial = serial
+        self.context.control.index = rows - 1
+        store_relaxed(&self.context.seen_serial, serial)
+        store_relaxed(&self.context.seen_rows, rows)
+
+    def seen(self, int64_t serial):
+        """Rows of a serial that the operator has seen; 0 where it has seen later ones. Any thread, once all
+        rows of it are through."""
+        # pairs with store_release in shed_apply: who sees the rows sees their serial, or a later one
+        cdef int64_t rows = load_acquire(&self.context.seen_rows)
+        return rows if load_relaxed(&self.context.seen_serial) == serial else 0
 
     @property
     def logged(self):

@@ -384,6 +384,28 @@ class TestLive:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_a_log_counts_on_in_a_run_that_only_ends_the_stream(tmp_path: Any, workers: int) -> None:
+    """What the end made of the last tuple was numbered from 0 again: another row of it was shed."""
+    table = pa.table({"ts": [1, 2, 3, 4, 5, 6, 7]})
+    held = od.Pipeline(table.schema).reorder("ts", slack=1)
+    made = held.shed("1s", "ts", name="door").select(twice=od.col("ts") * 2)
+    log = pa.table({"operator": ["door"] * 2, "serial": [6, 7], "index": [0, 1]})
+    whole = run_serial(made, table, shed_log=log)
+    assert whole.shed == [("door", 6, 0), ("door", 7, 1)]
+    given = {"shed_log": log, "workers": workers}
+    found, shed = [], []
+    for low, high, end in ((0, 4, "suspend"), (4, 7, "suspend"), (7, 7, "suspend"), (7, 7, "finish")):
+        snapshot = Checkpoint(tmp_path).latest() if low else None
+        part = made.run(table.slice(low, high - low), restore=snapshot, end=end, snapshots=True, **given)
+        if part.snapshot is not None:
+            Checkpoint(tmp_path).write(part.snapshot)
+        found += part.table["twice"].to_pylist()
+        shed += part.shed.log.select(["serial", "index"]).to_pylist()
+    assert found == [row[0] for row in whole.rows]
+    assert [tuple(row.values()) for row in shed] == [row[1:] for row in whole.shed]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("goal", ["average", "maximum"])
 def test_frozen_shedding_goes_on_from_a_snapshot(tmp_path: Any, workers: int, goal: str) -> None:
     """Suspended anywhere, or restored from a snapshot in the middle: the decisions of a run in one piece."""
