@@ -53,6 +53,9 @@ class OutputStream:
         self._through = stream.emitted_through
         self.merge_log = stream.merge_log
 
+    def __reduce__(self) -> Any:
+        return self._stream.__reduce__()  # refuses
+
     def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         return self
 

@@ -4,6 +4,8 @@ ask for it, and its errors.
 
 from __future__ import annotations
 
+import copy
+import pickle
 import signal
 import subprocess
 import sys
@@ -321,6 +323,17 @@ def test_a_requested_schema_that_can_not_be(
 ) -> None:
     with pipeline().stream(TABLE, workers=0) as stream, pytest.raises(error, match=text):
         pa.table(Asking(stream, wanted))
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_copy_of_a_stream_is_refused_and_the_stream_goes_on(way: Any) -> None:
+    """It was "no default __reduce__ due to non-trivial __cinit__"."""
+    pipeline = od.Pipeline(SCHEMA).select("x")
+    for given in ({}, {"outputs": {"a": pipeline}}):
+        with pipeline.stream(rows(5), workers=0, **given) as stream:
+            with pytest.raises(TypeError, match="can't be copied or pickled: hand on its pipeline"):
+                way(stream)
+            assert len(list(stream)) == 1
 
 
 def test_pandas_is_told_what_to_use() -> None:

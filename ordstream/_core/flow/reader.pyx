@@ -100,6 +100,10 @@ cdef class Reader:
         arrow_stream.pyx."""
         return export_stream(self, requested_schema)
 
+    def __reduce__(self):
+        raise TypeError("a stream that is under way can't be copied or pickled: hand on its pipeline, which "
+                        "can, or what was read of it (pyarrow.table(stream))")
+
     def __array__(self, *_, **__):
         """Refused: NumPy, which pandas.DataFrame calls, would make each batch one cell of an array."""
         raise TypeError("a stream is no array; pandas.DataFrame takes no Arrow data: "
