@@ -40,8 +40,8 @@ ifndef TOGETHER
 endif
 TOGETHER_2 = $(MAKE) -s -j2 TOGETHER=1
 .PHONY: help run run-stream develop java spark-classes spin servers test test-quick lint lint-types \
-    lint-sources mutants kills debug tsan asan wheel clean distclean bench bench-tpcxbb bench-queries bench-grouping \
-    bench-snapshots bench-stream bench-mixed bench-peers bench-paper bench-compare
+    lint-sources mutants kills debug tsan asan wheel clean distclean bench bench-tpcxbb bench-queries \
+    bench-grouping bench-snapshots bench-stream bench-mixed bench-peers bench-paper bench-compare
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,7 +90,7 @@ spin:
 servers:
 	@tools/bootstrap.sh servers
 
-test: java spin servers develop spark-classes ## the whole suite, Spark included [ARGS=pytest options]
+test: java spin servers develop spark-classes ## the whole suite, with Spark [ARGS=pytest options]
 	@$(JAVA) ORDSTREAM_REQUIRE="java$${ORDSTREAM_REQUIRE:+,$$ORDSTREAM_REQUIRE}" $(BIN)/pytest $(SPREAD) $(ARGS)
 
 test-quick: develop ## the suite without what is slow, stresses or starts Spark [ARGS=pytest options]

@@ -119,15 +119,18 @@ def failure(
 
 def with_place(error: MemoryError, of: OperatorError) -> MemoryError:
     """A function's MemoryError, which can't carry our fields, with a note that says where it was."""
-    error.__notes__ = [f"in operator {of.operator!r}, serial {of.serial}, row {of.row}"]
+    error.add_note(f"in operator {of.operator!r}, serial {of.serial}, row {of.row}")
     error.__dict__[_PLACE] = of
     return error
 
 
 def place_of_memory(error: MemoryError) -> OperatorError | None:
-    """What a run in one node has said of it; None: it is no function's."""
+    """What a run in one node has said of it, whose note is taken off; None: it is no function's."""
     found = error.__dict__.pop(_PLACE, None)
-    return found if isinstance(found, OperatorError) else None
+    if not isinstance(found, OperatorError):
+        return None
+    error.__notes__.pop()
+    return found
 
 
 def in_words(

@@ -39,7 +39,9 @@ def test_nodes_behind_a_failure_come_to_their_end(channel_bytes, block_rows, see
 
 def full_at_150(row):
     if row.v == 150:
-        raise MemoryError("no room")
+        error = MemoryError("no room")
+        error.add_note("of the function")
+        raise error
     return (row.v,)
 
 
@@ -50,7 +52,8 @@ def test_a_function_without_memory_fails_at_its_row_of_the_source(block_rows):
     here = SameProcess(1)
     with pytest.raises(MemoryError, match="no room") as raised:
         run_here(pipeline, TABLE, 3, {"workers": 0}, block_rows=block_rows, here=here)
-    assert raised.value.__notes__ == ["in operator 'full', serial 151, row {'v': 150}"]
+    notes = ["of the function", "in operator 'full', serial 151, row {'v': 150}"]
+    assert raised.value.__notes__ == notes
     assert here.driver.rows_out == 150
 
 
