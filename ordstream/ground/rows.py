@@ -10,6 +10,8 @@ from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+import pyarrow as pa
+
 
 class NoSuchColumn(KeyError):
     """`row["x"]`, and there is no such column. Unlike `KeyError` it shows its text as it is."""
@@ -38,6 +40,16 @@ class NamedSlots:
     __slots__ = ()
 
     __getitem__ = object.__getattribute__
+
+
+def whole_row(schema: pa.Schema) -> tuple[type, ...]:
+    """Types of the one value given to `emit` that is all columns of a row, as a function of rows returns it.
+    Of one column a list or tuple is its value, and so is a dict where the column is a struct or a map.
+    """
+    if len(schema) > 1:
+        return (dict, list, tuple)
+    is_value = any(pa.types.is_struct(one.type) or pa.types.is_map(one.type) for one in schema)
+    return () if is_value else (dict,)
 
 
 def row_class(names: Sequence[str], base: type[tuple[Any, ...]] = NamedTuple) -> type[tuple[Any, ...]]:

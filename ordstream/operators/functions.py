@@ -16,7 +16,7 @@ from ordstream.expressions.expr import Expr
 from ordstream.expressions.synonyms import instead_of_constant, is_uncalled
 from ordstream.ground.columns_read import columns_read
 from ordstream.ground.datetimes import check_nanoseconds
-from ordstream.ground.rows import row_class, slotted_rows
+from ordstream.ground.rows import row_class, slotted_rows, whole_row
 from ordstream.ground.types import pipeline_schema, to_python, to_storage
 from ordstream.operators.operator import Operator
 from ordstream.reference.base import Row, SerialOperator
@@ -197,19 +197,23 @@ class FunctionReference(SerialOperator):
 
 
 class Emitter:
-    """`emit(*values)` within a `with`; behind it an error, as in the core."""
+    """`emit(*values)`, or `emit` of one dict, list or tuple, within a `with`; behind it an error, as in the
+    core.
+    """
 
-    __slots__ = ("is_over", "reference", "rows")
+    __slots__ = ("is_over", "reference", "rows", "whole")
 
     def __init__(self, reference: FunctionReference, rows: list[Row]) -> None:
         self.reference, self.rows, self.is_over = reference, rows, False
+        self.whole = () if reference.compiled else whole_row(reference.operator.output)
 
     def __call__(self, *values: Any) -> None:
         if self.is_over:
             raise RuntimeError("emit was called after the function that it was given to had returned")
         if self.reference.compiled and len(self.rows) == self.reference.operator.fan_out:
             raise ValueError(f"more than {len(self.rows)} outputs for one tuple; declare a larger fan_out")
-        self.rows.append(self.reference.fitted(values))
+        is_whole = len(values) == 1 and isinstance(values[0], self.whole)
+        self.rows.append(self.reference.fitted(values[0] if is_whole else values))
 
     def __enter__(self) -> Emitter:
         return self

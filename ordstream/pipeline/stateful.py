@@ -301,11 +301,11 @@ class StatefulOperators(RunningOperators):
         ----------
         fn : callable
             fn(row, state, emit): `row.column` reads, `state.field` (or `state["field"]`) reads and writes,
-            `emit(*values)` outputs one tuple in the order of `schema`. It returns nothing, or `od.FORGET`:
-            the state of the key is dropped, timer and all, and the key's next tuple gets a new one.
-            `on_time`, `on_timer` and `on_flush` may return it, too. Not with `compiled`: there a key whose
-            fields are all zero is as a new one, and its memory is used again where there is neither
-            `on_time` nor `on_flush`.
+            `emit(*values)` outputs one tuple in the order of `schema`; `emit` of one dict, list or tuple
+            does so too, but not with `compiled`. It returns nothing, or `od.FORGET`: the state of the key is
+            dropped, timer and all, and the key's next tuple gets a new one. `on_time`, `on_timer` and
+            `on_flush` may return it, too. Not with `compiled`: there a key whose fields are all zero is as a
+            new one, and its memory is used again where there is neither `on_time` nor `on_flush`.
         schema : pyarrow.Schema or mapping
             Of the outputs.
         state : mapping, pyarrow.Schema, Codec or None

@@ -248,7 +248,7 @@ cdef class State:
 
 
 cdef class Emitter:
-    """`emit(*values)`: appends one output row, strictly typed.
+    """`emit(*values)`, or `emit` of one dict, list or tuple: appends one output row, strictly typed.
 
     Memory ownership: borrows the output chunk for the length of one kernel call. Thread safety: the calling
     worker's.
@@ -261,6 +261,8 @@ cdef class Emitter:
             raise ValueError("more outputs for one tuple than fan_out; declare a larger fan_out")
         if chunk_reserve(self.worker, self.out, self.layout, 1) < 0:
             raise MemoryError
+        if len(values) == 1 and isinstance(values[0], self.writer.whole):
+            values = self.writer.fitted(values[0])
         self.writer.append(self.worker, self.out, values, self.origin)
         self.left -= 1
 

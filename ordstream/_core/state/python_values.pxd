@@ -58,6 +58,7 @@ cdef class RowWriter:
     # All output columns. `append` writes one row behind out.n.
     cdef readonly list writers
     cdef readonly tuple names
+    cdef readonly tuple whole          # types of a value that is all columns of a row (ground/rows.py)
     cdef int32_t ncols
     cdef int append(self, Worker* w, Chunk* out, tuple values, int32_t origin) except -1
     cdef tuple fitted(self, object result)

@@ -26,7 +26,7 @@ from ordstream._core.state.named_rows import NamedTuple
 from ordstream.errors import shown
 from ordstream.ground.datetimes import listed, maker
 from ordstream.ground.packed_types import as_plain, is_packed, packed_format
-from ordstream.ground.rows import row_class
+from ordstream.ground.rows import row_class, whole_row
 from ordstream.ground.types import (
     from_storage, is_counted, is_string, is_temporal, is_wide, physical_type, storage_array, storage_type,
     to_storage,
@@ -556,8 +556,8 @@ cdef class RowWriter:
 
     def __init__(self, schema):
         self.writers = [ColumnWriter(field) for field in schema]
-        self.names = tuple(schema.names)
-        self.ncols = <int32_t> len(self.writers)
+        self.names, self.ncols = tuple(schema.names), <int32_t> len(self.writers)
+        self.whole = whole_row(schema)
 
     cdef int append(self, Worker* w, Chunk* out, tuple values, int32_t origin) except -1:
         """Write one row at slot out.n and count it. Room must have been reserved. An error leaves out.n as

@@ -185,6 +185,35 @@ def test_wrong_emits_and_results():
         check_serial(od.Pipeline(SOURCE).key_by("k").process(wrong, schema=OUTPUT, state=STATE), CLICKS)
 
 
+@pytest.mark.parametrize(("given", "rows"), [
+    (lambda k, n: {"total": 0, "n": n, "k": k}, 11), (lambda k, n: [k, n, 0], 11), (lambda k, n: (k, n, 0), 11),
+    (lambda k, n: {"k": k, "n": n}, 0), (lambda k, n: {"k": k, "n": n, "z": 0}, 0), (lambda k, n: (k, n), 0),
+    (lambda k, n: n, 0), (lambda k, n: {}, 0),
+])  # fmt: skip
+def test_one_value_may_be_all_columns(given, rows):
+    """As what `map` and `flat_map` return; it was "expected 3 values, got 1"."""
+    pipeline = od.Pipeline(SOURCE).key_by("k").process(
+        lambda row, state, emit: emit(given(row.k, row.x)), schema=OUTPUT, state=STATE,
+        on_flush=lambda key, state, emit: emit(given(key, 5)), on_error="skip",
+    )  # fmt: skip
+    assert pipeline.run(CLICKS, workers=1).table.num_rows == rows
+    check_serial(pipeline, CLICKS)
+
+
+@pytest.mark.parametrize(("type_", "given", "value"), [
+    (pa.int64(), {"n": 1}, 1), (pa.list_(pa.int64()), [1, 2], [1, 2]),
+    (pa.list_(pa.int64()), {"n": [1]}, [1]), (pa.struct({"n": pa.int64()}), {"n": 1}, {"n": 1}),
+])  # fmt: skip
+def test_of_one_column_a_list_is_its_value(type_, given, value):
+    pipeline = od.Pipeline(SOURCE).process(
+        lambda row, state, emit: emit(given), schema=pa.schema({"n": type_}), init=list
+    )
+    wanted = [value] * len(CLICKS)
+    for workers in (0, 1):
+        assert pipeline.run(CLICKS, workers=workers).table["n"].to_pylist() == wanted
+    assert run_serial(pipeline, CLICKS).table["n"].to_pylist() == wanted
+
+
 def test_emit_dies_with_its_call():
     kept = []
     pipeline = od.Pipeline(SOURCE).process(
