@@ -11,7 +11,8 @@ import os
 import threading
 import weakref
 
-from ordstream._core.flow.reader import Reader, forget_starts
+from ordstream._core.flow.reader import Reader
+from ordstream._core.flow.worker_thread import forget_starts
 from ordstream.errors import Cancelled
 
 #: Of this process; each comes when it opens, and goes when it is dropped. One may be closed already: closing

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ordstream._core.flow.reader import have_left, interrupt, start_surely, work
+from ordstream._core.flow.worker_thread import have_left, interrupt, start_surely, work
 
 if sys.platform != "win32":
     import resource
