@@ -42,8 +42,8 @@ def watch_copies(told: Callable[[str], None]) -> None:
     """
     begin = Snapshotting.install
 
-    def install(self: Snapshotting, core: Any, operators: Any) -> None:
-        begin(self, core, operators)
+    def install(self: Snapshotting, core: Any, operators: Any, *sheds: Any) -> None:
+        begin(self, core, operators, *sheds)
         watch_exports(core, told)
 
     Snapshotting.install = functools.wraps(begin)(install)
