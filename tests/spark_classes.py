@@ -1,5 +1,5 @@
 """An archive of Spark's classes, which every Java of the tests maps into its memory (`python
-spark_classes.py`): loading and checking them one by one is half of what a short session costs.
+spark_classes.py`): loading and checking them one by one is a third of what a short session's Java costs.
 
 It is made by a session that does a little of everything, and lies in the virtual environment. A Java with
 another class path, or another version, does without it and says nothing.
