@@ -17,6 +17,7 @@ from pathlib import Path
 #: half of their processor time, and give nothing back.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+PATIENCE = 600.0  # seconds until it is made
 
 
 def java_options() -> str:
@@ -24,31 +25,33 @@ def java_options() -> str:
     if not ARCHIVE.exists():
         return SHORT_LIVED
     # Where the archive does not fit, Java would say so on the standard output.
-    return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable"
+    return f'{SHORT_LIVED} "-XX:SharedArchiveFile={ARCHIVE}" -Xlog:disable'
 
 
 def main() -> None:
     """Make the archive in front of all tests. What fails here leaves none, and they take longer."""
     ARCHIVE.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / ARCHIVE.name
-        options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={made} -Xlog:disable"
-        environment = {
-            **os.environ,
-            "SPARK_SUBMIT_OPTS": options,
-            "SPARK_LAUNCHER_OPTS": SHORT_LIVED,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-        }
-        work = [sys.executable, __file__, folder]
-        done = subprocess.run(work, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode or not made.exists():
-            print(f"no archive of Spark's classes, the tests of Spark take longer: {done.stderr[-300:]}")
-            return
-        # all of it or nothing: other tests may be about to look
-        beside = ARCHIVE.with_suffix(".part")
-        beside.write_bytes(made.read_bytes())
-        beside.replace(ARCHIVE)
+    # all of it or nothing: other tests may be about to look
+    made = ARCHIVE.with_suffix(".part")
+    made.unlink(missing_ok=True)
+    environment = {
+        **os.environ,
+        "SPARK_SUBMIT_OPTS": f'{SHORT_LIVED} "-XX:ArchiveClassesAtExit={made}" -Xlog:disable',
+        "SPARK_LAUNCHER_OPTS": SHORT_LIVED,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            work = [sys.executable, __file__, folder]
+            subprocess.run(
+                work, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
+            )
+        made.replace(ARCHIVE)
+    except (OSError, subprocess.SubprocessError) as error:
+        made.unlink(missing_ok=True)
+        why = getattr(error, "stderr", None) or error
+        print(f"no archive of Spark's classes, the tests of Spark take longer: {str(why)[-300:]}")
 
 
 def session(folder: Path) -> None:
