@@ -134,7 +134,7 @@ def measured(job: str, ways: list[str], asked: Any) -> list[dict[str, Any]]:
     rows, found = asked.rows or ROWS[job], {way: list[Run]() for way in ways}
     for _ in range(asked.rounds):
         for way in ways:
-            made = jobs.tables(job, way, asked.nodes, rows, asked.batches, asked.seed)
+            made = jobs.tables(job, way, asked.nodes, rows, asked.batches, asked.seed, asked.bursts)
             one = run(job, way, asked.nodes, asked.work, made)
             if way == "hash":
                 heavy, expected = jobs.share(job, asked.nodes, asked.work, made), one.output

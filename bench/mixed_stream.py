@@ -172,7 +172,7 @@ def measure(
     last: dict[str, dict[str, Any]] = {}
     for turn in range(asked.rounds):
         for way in rates:
-            made = jobs.tables(job, way, nodes, rows, asked.batches, asked.seed)
+            made = jobs.tables(job, way, nodes, rows, asked.batches, asked.seed, asked.bursts)
             kept = folder / f"{job}-{way}-{nodes}-{turn}"
             found = run(spark, kept, job, way, nodes, asked.work, made)
             rates[way].append(found.throughput(rows))

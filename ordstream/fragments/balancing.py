@@ -54,7 +54,7 @@ STEP_KEYS = 128
 STEP_BYTES = 64 << 10
 #: Between two steps nothing moves, for so many times as long as the first took: else most rows meet one, and
 #: some two.
-PACE = 3.0
+PACE = 6.0
 #: A step that takes so many seconds stood behind rows that wait, as those that stay do: what it costs a node
 #: is little beside that. The next one follows at once, and is as much as so many.
 LONG_S, LARGER = 0.01, 4

@@ -8,8 +8,8 @@ first in the order.
 
 The new node does so with two runs of its operators: one as before, one of the moved keys alone, which works
 from when the state is there. Their outputs are merged by tag, as those of two nodes are. When the second has
-caught up, the first one takes its state over. The second stays for the next move: to begin a run takes
-longer than to move some hundred keys.
+caught up, the first one takes its state over; where nothing came for the keys meanwhile, it has that at
+once. The second stays for the next move: to begin a run takes longer than to move some hundred keys.
 
 What a move costs does not grow with the keys that stay: the old node exports just those that go, by their
 columns, which it remembers of rows that it looked at (`measured_keys`). Where it does not know one of them,
@@ -124,6 +124,9 @@ class _Arriving:
     ) -> None:
         self.shift, self.tag, self.before = shift, tag, before
         self.waits_for = sources
+        self.came: list[tuple[Any, pa.RecordBatch]] = []  # state that neither run has yet
+        self.begun = False  # rows, or marks of the clock, came for the keys before their state had its place
+        self.apart = False  # the run of them alone has their state
         self.waiting = 0  # bytes of rows that are held, and of outputs that wait
         self.out = TagMerge(2, self._gone)
         self.lane, self.node = lane, node
@@ -138,6 +141,13 @@ class _Arriving:
     def ready(self) -> bool:
         """The keys' state is here."""
         return not self.waits_for
+
+    def set_apart(self) -> None:
+        """The run of the keys alone gets their state."""
+        self.apart = True
+        for operator, rows in self.came:
+            self.node.take_in(operator, rows)
+        self.came.clear()
 
     def waits(self, batch: pa.RecordBatch) -> None:
         """An output of keys that were here, its tags last, begins to wait for those of the others."""
@@ -155,6 +165,7 @@ class _Arriving:
     def hold(self, lane: TagMerge, sender: int, batch: pa.RecordBatch) -> None:
         """Rows for a lane, counted while they lie there."""
         self.waiting += batch.nbytes
+        self.begun |= lane is self.lane
         lane.rows(sender, batch, batch.nbytes)
 
 
@@ -292,6 +303,8 @@ class MovingOperators:
         kind = TIME if mark.clock == SOURCE_MARKS else REORDERED
         for lane in self._lanes():
             lane.mark(kind, mark.tag)
+        if self._move is not None:
+            self._move.begun = True
 
     def _tell_lane(self, lane: TagMerge) -> None:
         lane.set_low(0, low_of(self._input))
@@ -315,11 +328,14 @@ class MovingOperators:
         self._tell_lane(self._lane)
         self._tell_lane(move.lane)
         did |= self._step(move, 0, self._main, self._lane)
-        if move.ready:
+        needed = move.begun or any(move.over) or self._input.cut is not None
+        if move.ready and needed:
+            move.set_apart()
             did |= self._step(move, 1, move.node, move.lane)
-        elif self._failed_at is not None and self._failed_at < move.tag and not move.over[1]:
-            move.over[1] = True
-            move.out.end(1, move.tag)
+        elif not move.ready and self._failed_at is not None and self._failed_at < move.tag:
+            if not move.over[1]:
+                move.over[1] = True
+                move.out.end(1, move.tag)
         elif not move.over[1]:
             move.out.set_low(1, min(low_of(move.lane), AT_END + self._fragment.first.to_bytes(2, "big")))
         if move.out.ready():
@@ -365,14 +381,18 @@ class MovingOperators:
         return move.ready and not move.lane.waiting and not any(move.over)
 
     def _absorbed(self, move: _Arriving) -> bool:
-        """The first run takes the second one's state over, where both have done all that they got."""
+        """The first run takes the keys' state over, where both have done all that they got: from the second
+        one, or as it came, where nothing was to be done before.
+        """
         second = move.node
         if not move.ready or any(move.over) or self._input.cut is not None:
             return False
         lanes_empty = not (_waits(self._lane) or _waits(move.lane) or move.out.ready())
         if not lanes_empty or move.waiting or not (self._main.idle() and second.idle()):
             return False
-        for kept in self._kept.values():
+        for operator, rows in move.came:
+            self._main.take_in(operator, rows)
+        for kept in self._kept.values() if move.apart else ():
             for rows in second.state_of(kept.operator):
                 second.give_away(kept.operator, rows)
                 self._main.take_in(kept.operator, rows)
@@ -462,7 +482,7 @@ class MovingOperators:
         for name, batches in states.items():
             operator, at, keys = self._kept[name]
             for rows in batches:
-                move.node.take_in(operator, rows)
+                move.came.append((operator, rows))
                 self._measured.arrived(keys.words(rows), [rows.column(place) for place in at])
                 move.rows += rows.num_rows
                 move.bytes += rows.nbytes

@@ -73,7 +73,8 @@ def test_a_move_takes_the_state_of_its_keys_alone(others, remembers, every_chunk
     )  # fmt: skip
     assert found.table.equals(PIPELINE.run(data).table)
     assert [one.rows for one in moves] == [7]
-    assert sum(exported) == 14  # out of the old node, and from the second run of the new one into its first
+    # out of the old node; and from the second run of the new one into its first, if that was needed
+    assert sum(exported) == (14 if moves[0].held else 7)
 
 
 def test_keys_that_a_node_does_not_know_by_name_move_too(exported, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import ordstream as od
 from ordstream.balance.mixed.report import Report
 from ordstream.balance.mixed.ring import ConsistentHash
 from ordstream.balance.mixed.table import Assignment
+from ordstream.fragments import moving
 from ordstream.fragments.balancing import Balancing
 from ordstream.fragments.driver import tag_of_serial
 from ordstream.fragments.moving import Moved, Shift
@@ -231,3 +233,20 @@ def test_a_fragment_is_asked_once_another_ones_move_is_done():
         for node in (0, 1):
             balancing.heard(Moved(shift.number, shift.fragment, node))
     assert moved == [1, 2]
+
+
+def test_the_run_of_moved_keys_alone_works_only_where_something_came_for_them(monkeypatch):
+    """Rows, or marks of the clock, behind the move and in front of the state: else that goes to its place at
+    once.
+    """
+    ways, done = Counter(), moving.MovingOperators._done
+
+    def seen(self, move):
+        ways["apart" if move.apart else "at once"] += move.bytes > 0
+        assert move.apart == move.begun
+        done(self, move)
+
+    monkeypatch.setattr(moving.MovingOperators, "_done", seen)
+    for seed in range(6):
+        assert Run(3, seed).table.equals(PIPELINE.run(TABLE).table)
+    assert min(ways["apart"], ways["at once"]) >= 5, ways
