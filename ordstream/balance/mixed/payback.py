@@ -10,7 +10,8 @@ best parts are weighed as well: the first 1, 2, 4, ... keys, those that take off
 first.
 
 An interval takes as long as its fullest node, or as all work takes on the processors there are, if that is
-more: with more nodes than processors an even split may win nothing. What of it is the same under every
+more: with more nodes than processors an even split may win nothing. Where nodes are tasks that get the
+processors in turn, it takes as long as these do one behind the other. What of it is the same under every
 table (a job's start, say) is told as the interval's whole time: a gain that is next to nothing of that is
 none.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapreplace
 from typing import Any
 
 import numpy as np
@@ -167,6 +169,9 @@ class Payback:
         > 0; a plan is carried out once its gain has come to so many times its cost (`Mixed.payback`).
     processors : int, optional
         That the nodes share. None: each has its own.
+    in_turn : bool
+        Nodes get a processor in the order of their numbers, each until it is done, as Spark's tasks do; else
+        all of them work at the same time.
 
     Attributes
     ----------
@@ -179,8 +184,8 @@ class Payback:
         Seconds, of all plans carried out.
     """
 
-    def __init__(self, times: float = 1.0, processors: int | None = None) -> None:
-        self.times, self.processors = times, processors
+    def __init__(self, times: float = 1.0, processors: int | None = None, in_turn: bool = False) -> None:
+        self.times, self.processors, self.in_turn = times, processors, in_turn
         self.costs = MoveCosts()
         self.past: list[Interval] = []
         self.plans = self.put_off = 0
@@ -219,7 +224,7 @@ class Payback:
             self.past[:2] = [older if most is None else older.bounded(most, places)]
 
     def usual(self, table: Assignment) -> float | None:
-        """Seconds that an interval takes beside its fullest node's work, the median of those since the last
+        """Seconds that an interval takes beside its nodes' work, the median of those since the last
         move; None: of too few. `table`: in force since.
         """
         known = self.past[1:] if len(self.past) == INTERVALS else self.past  # the first may be several
@@ -298,11 +303,19 @@ class Payback:
 
     def _seconds(self, one: Interval, at: npt.NDArray[Any], nodes: int) -> float:
         """How long the interval takes with its keys at these nodes."""
-        loads = summed_by(at, one.cost, nodes) + one.rest
-        fullest = float(loads.max())
-        if self.processors is None:
+        return self.seconds(summed_by(at, one.cost, nodes) + one.rest, one.beside)
+
+    def seconds(self, loads: Floats, beside: float = 0.0) -> float:
+        """How long nodes take together, in the order of their numbers, with so many seconds of work each."""
+        fullest = float(loads.max(initial=0.0))
+        if self.processors is None or (self.in_turn and len(loads) <= self.processors):
             return fullest
-        return max(fullest, (float(loads.sum()) + one.beside) / min(self.processors, nodes + 1))
+        if self.in_turn:
+            free = [0.0] * self.processors
+            for load in loads.tolist():
+                heapreplace(free, free[0] + load)
+            return max(free)
+        return max(fullest, (float(loads.sum()) + beside) / min(self.processors, len(loads) + 1))
 
     # ------------------------------------------------------------------------------------------- as bytes
 

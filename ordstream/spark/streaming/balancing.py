@@ -113,7 +113,7 @@ class FragmentBalance:
         CheckpointError
             The file of what is known is damaged or gone.
         """
-        payback = Payback(policy.payback) if policy.payback else None
+        payback = Payback(policy.payback, in_turn=True) if policy.payback else None
         controller = Controller(policy, nodes, NAMED, payback)
         groups, times = dict[int, int](), dict[int, float]()
         if said is not None:
@@ -122,7 +122,7 @@ class FragmentBalance:
                 controller = Controller.from_bytes(data, policy, evidence, NAMED, payback)
             except SketchBytesError:  # another ring was asked for: all begins anew
                 groups, times = {}, {}
-                controller.payback = Payback(policy.payback) if policy.payback else None
+                controller.payback = Payback(policy.payback, in_turn=True) if policy.payback else None
         before = begin.maps.get(number)
         if said is None and isinstance(before, Assignment) and same_ring(before, controller.assignment):
             controller.assignment = before  # balance was left out: keys stayed where they were
@@ -172,7 +172,8 @@ class FragmentBalance:
         self.times |= now
         if self.move is not None:
             if payback is not None and (usual := payback.usual(controller.assignment)) is not None:
-                extra = ran - max((one.load for one in costs), default=0.0) - usual
+                loads = np.array([one.load for one in sorted(costs, key=lambda one: one.node)])
+                extra = ran - payback.seconds(loads) - usual
                 payback.costs.learn(len(self.move.keys), self.move.state, extra / moves)
             controller.commit(self.move)
         if payback is not None:

@@ -44,8 +44,8 @@ def told(
     return controller.decide()
 
 
-def controller(times: float = 1.0, processors: int | None = None) -> Controller:
-    return Controller(od.Mixed(payback=times), NODES, payback=Payback(times, processors))
+def controller(times: float = 1.0, processors: int | None = None, in_turn: bool = False) -> Controller:
+    return Controller(od.Mixed(payback=times), NODES, payback=Payback(times, processors, in_turn))
 
 
 def followed(one: Controller, shares: list[Any], row_s: float, **given: Any) -> list[tuple[int, Any]]:
@@ -157,6 +157,36 @@ def test_more_nodes_than_processors_gain_nothing_by_an_even_split() -> None:
     assert np.bincount(HOME, burst(0)).max() < 0.5
     assert followed(one, shares, 1e-5) == []
     assert followed(controller(processors=2), [burst(0, 0.7)] * 10, 1e-5)
+
+
+def test_tasks_that_wait_for_their_turn_end_sooner_where_none_is_long() -> None:
+    """Four tasks in two slots: the long one begins last, and runs alone at the end."""
+    shares = [burst(3)] * 10
+    assert followed(controller(processors=2), shares, 1e-5) == []
+    (number, move), *more = followed(controller(processors=2, in_turn=True), shares, 1e-5)
+    assert number <= 2
+    assert move.theta_after < move.theta_before / 4
+    assert more == []
+
+
+@pytest.mark.parametrize(
+    ("loads", "slots", "seconds"),
+    [
+        ([15, 5, 6, 8], 2, 19.0),  # 15 | 5, 6, 8
+        ([5, 6, 8, 15], 2, 21.0),  # 5, 8 | 6, 15
+        ([3, 2, 2], 2, 4.0),
+        ([7 / 3, 7 / 3, 7 / 3], 2, 14 / 3),  # an even split takes longer
+        ([1, 2, 3], 1, 6.0),
+        ([1, 2, 3], 3, 3.0),
+        ([1, 2, 3], 9, 3.0),
+        ([1, 2, 3], None, 3.0),
+        ([], 2, 0.0),
+    ],
+)
+def test_how_long_tasks_take_one_behind_the_other(
+    loads: list[float], slots: int | None, seconds: float
+) -> None:
+    assert Payback(1.0, slots, in_turn=True).seconds(np.array(loads, float)) == pytest.approx(seconds)
 
 
 def test_intervals_that_are_taken_in_together_keep_what_was_told_of_each() -> None:
