@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Words, key_words
 from ordstream.balance.mixed.controller import Controller, Move, go_on
 from ordstream.balance.mixed.payback import Payback
@@ -34,6 +35,7 @@ from ordstream.fragments.key_costs import NAMED, costed
 from ordstream.fragments.move_pace import MovePace
 from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.moving_route import Step, changed_words, joined
+from ordstream.fragments.other_nodes import OtherNodes
 from ordstream.ground.cpus import allowed_cpus
 
 #: Tuples from one report of the nodes to the next.
@@ -165,6 +167,8 @@ class Balancing:
     ) -> None:
         self._controllers, self._processes, self._interval = dict(controllers), processes, interval
         self._named: dict[int, str] = {}  # fragment: its first operator
+        self._other_nodes = {k: OtherNodes() for k in self._controllers}
+        self._by_plan = dict.fromkeys(self._controllers, 0)  # keys that moves have moved
         self._next = max(1, interval // FIRST_PART)
         self._waits_for = 0  # reports
         self._asked_at = self._took_s = 0.0  # for the last reports; and what it took to decide by them
@@ -250,7 +254,12 @@ class Balancing:
             found, ring = Assignment.from_bytes(data), controller.assignment.ring
             if (found.ring.points, found.ring.seed) == (ring.points, ring.seed):
                 controller.assignment = found.on(ring)  # of as many nodes as there are now
+                self._other_nodes[k] = OtherNodes(found)
         return tables_of(self._controllers)
+
+    def restored(self, fragment: int, words: Words, nodes: Instances, rows: pa.RecordBatch) -> None:
+        """As of `node_state.Watch`."""
+        self._other_nodes[fragment].restored(words, nodes, rows)
 
     @property
     def routes(self) -> dict[str, bytes]:
@@ -270,6 +279,7 @@ class Balancing:
             if held is not None:
                 name = self._named.get(k, f"fragment {k + 1}")
                 found[name] = {"moves": controller.version, **held.figures(), "why": controller.why}
+                found[name] |= {"keys_by_plan": self._by_plan[k], **self._other_nodes[k].figures()}
         return found
 
     def end(self) -> None:
@@ -426,6 +436,7 @@ class Balancing:
             self._think({})
             return
         controller.commit(move)
+        self._by_plan[under_way.fragment] += len(move.keys)
         if lost is not None and controller.payback is not None and self.wake is not None:
             controller.payback.costs.learn(len(move.keys), move.state, lost)
         self.figures.append(

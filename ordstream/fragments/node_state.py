@@ -5,13 +5,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from ordstream.balance.grouping import Instances
+from ordstream.balance.keys import Words
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.graph_cut import key_places
+from ordstream.fragments.moving_route import MovingRoute
 from ordstream.fragments.topology import Topology
 from ordstream.ground.numbers import mask
 
@@ -94,8 +97,15 @@ def key_columns(fragment: Fragment, name: str) -> tuple[int, ...]:
     )
 
 
+class Watch(Protocol):
+    """Hears of rows of state that have their nodes by a route table."""
+
+    def restored(self, fragment: int, words: Words, nodes: Instances, rows: pa.RecordBatch) -> None:
+        """Rows that a run goes on from, the words of their keys, and the node of each."""
+
+
 def placed(
-    topology: Topology, states: Iterable[tuple[str, pa.RecordBatch]]
+    topology: Topology, states: Iterable[tuple[str, pa.RecordBatch]], watch: Watch | None = None
 ) -> Iterator[tuple[int, int, str, pa.RecordBatch]]:
     """Stored rows of state with the node that holds their keys: (fragment, node, operator, rows)."""
     fragment_of = {
@@ -109,5 +119,7 @@ def placed(
             continue
         mine = route.of(rows.schema, key_columns(topology.fragments[k], name))
         nodes = mine(rows)
+        if watch is not None and isinstance(mine, MovingRoute):
+            watch.restored(k, mine.words(rows), nodes, rows)
         for node in np.unique(nodes).tolist():
             yield k, node, name, rows.filter(mask(nodes == node))

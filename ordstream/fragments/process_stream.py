@@ -167,7 +167,7 @@ class ProcessStream(Reader):
 
         if marking is not None:
             marking.wake = pool.mesh.wake
-            for fragment, node, name, rows in placed(topology, marking.states()):
+            for fragment, node, name, rows in placed(topology, marking.states(), self._balancing):
                 pool.mesh.post(node, STATE, fragment, pool.run + 1, frame(0, name, rows))
         endpoint = Endpoint(topology, pool.mesh, CALLER, pool.begin(work, hear))
         if self._balancing is not None:

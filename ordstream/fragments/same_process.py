@@ -101,7 +101,8 @@ class SameProcess:
             emitted_through, balancing,
         )  # fmt: skip
         states: dict[tuple[int, int], dict[str, list[pa.RecordBatch]]] = {}
-        for k, at, name, rows in placed(topology, marking.states()) if marking is not None else ():
+        kept = placed(topology, marking.states(), balancing) if marking is not None else ()
+        for k, at, name, rows in kept:
             states.setdefault((k, at), {}).setdefault(name, []).append(rows)
         self.nodes = [
             LiveNode(

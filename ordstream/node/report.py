@@ -220,7 +220,9 @@ class Report:
         decided; {} where each block went to the node with the least to do.
     balance : dict of str to dict
         Of several processes with `balance=`: by first operator of the nodes whose keys move, how many plans
-        were made and put off, moves, and in seconds what they were to gain and to cost and what they cost.
+        were made and put off, moves, and in seconds what they were to gain and to cost and what they cost;
+        keys that moves have moved, and, in a run that goes on with another number of processes, keys (and
+        rows and bytes of their state) that the ring gave another one.
     """
 
     tuples: int
@@ -313,7 +315,8 @@ class Report:
             lines.append(
                 f"balance of {name}: {held['plans']} plans, {held['put_off']} put off, {held['moves']} moves"
                 f" to gain {held['gain_seconds']:.3g} s for {held['cost_seconds']:.3g} s, found "
-                f"{held['lost_seconds']:.3g} s; {held['why']}"
+                f"{held['lost_seconds']:.3g} s; {held['keys_by_plan']:,} keys moved by plans, "
+                f"{held['keys_by_ring']:,} with the number of processes; {held['why']}"
             )
         return lines + channel_lines(self.channels, self.seconds)
 

@@ -61,6 +61,7 @@ def test_keys_move_or_do_not_and_the_output_is_the_same(processes, payback, last
     (told,) = report.balance.values()
     assert told["put_off"] <= told["plans"] - len(moves)
     assert told["why"]
+    assert (told["keys_by_plan"], told["keys_by_ring"]) == (sum(one.keys for one in moves), 0)
     assert all(one.gain >= payback * one.cost > 0 for one in moves)
     assert all(one.lost is None or one.lost >= 0 for one in moves)
     assert f"{told['put_off']} put off" in str(report)

@@ -216,6 +216,29 @@ def test_a_snapshot_has_the_route_table(every_chunk, tmp_path):
             assert sent == [260, 240]
 
 
+@pytest.mark.parametrize(
+    ("before", "nodes", "balanced"),
+    [(2, 2, True), (2, 3, True), (3, 2, True), (2, 5, True), (2, 3, False)],
+)
+def test_keys_that_move_because_nodes_come_or_go_are_told_apart(before, nodes, balanced, every_chunk):
+    """Of a run that goes on: those of the ring are counted once, with all their state; plans have others."""
+    pipeline = PIPELINE.key_by("k").scan(latest=od.max("v"), name="behind")
+    keys = np.arange(400)
+    data = rows_of(keys, 12)
+    asked = {"balance": od.Mixed()} if balanced else {}
+    first = run_here(pipeline, data.slice(0, 2_000), before, {"end": "suspend", "snapshots": True}, **asked)
+    rest = run_here(pipeline, data.slice(2_000), nodes, {"restore": first.snapshot}, balance=od.Mixed())
+    assert pa.concat_tables([first.table, rest.table]).equals(pipeline.run(data).table)
+    told = rest.report.balance["scan_1"]
+    moved = np.not_equal(*(od.Mixed().ring(n).route_words(keys.view(np.uint64)) for n in (before, nodes)))
+    wanted = int(moved.sum()) if balanced else 0  # else it is not known where they were
+    assert told["keys_by_plan"] == 0
+    assert (told["keys_by_ring"], told["rows_by_ring"]) == (wanted, 2 * wanted)
+    assert (told["bytes_by_ring"] > 0) == (wanted > 0)
+    assert 0 < moved.mean() < 0.8 or nodes == before
+    assert f"{wanted:,} with the number of processes" in str(rest.report)
+
+
 def test_reports_come_early_at_first_and_then_after_every_interval():
     asking, asked = balancing.Balancing({}, 2, interval=400), []
     for serial in range(2_001):
