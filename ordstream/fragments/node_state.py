@@ -118,8 +118,12 @@ def placed(
             yield k, 0, name, rows
             continue
         mine = route.of(rows.schema, key_columns(topology.fragments[k], name))
-        nodes = mine(rows)
-        if watch is not None and isinstance(mine, MovingRoute):
-            watch.restored(k, mine.words(rows), nodes, rows)
+        if isinstance(mine, MovingRoute):
+            words = mine.words(rows)
+            nodes = mine.table.route_words(words)
+            if watch is not None:
+                watch.restored(k, words, nodes, rows)
+        else:
+            nodes = mine(rows)
         for node in np.unique(nodes).tolist():
             yield k, node, name, rows.filter(mask(nodes == node))
