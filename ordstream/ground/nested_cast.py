@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream.ground.packed_types import as_plain, is_any_list, is_too_deep, plain
+from ordstream.ground.slices import elements_from_0
 
 
 def cast_column(column: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -141,7 +142,7 @@ def _map(column: pa.Array, type_: pa.DataType) -> pa.Array:
     column = pa.ListArray.from_buffers(
         pairs, len(column), buffers, column.null_count, column.offset, [column.values]
     )
-    offsets, entries = _offsets(column), column.flatten()
+    offsets, entries = _offsets(column), elements_from_0(column.flatten())
     keys, items = _part(entries.field(0), type_.key_field), _part(entries.field(1), type_.item_field)
     return pa.MapArray.from_arrays(offsets, keys, items, type_, mask=column.is_null())
 
@@ -151,7 +152,7 @@ def _list(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if not same or not (is_any_list(type_) or pat.is_fixed_size_list(type_)):
         raise pa.ArrowTypeError(f"{column.type} can't be read as {type_}")
     # of lists of one length, too, which Arrow casts wrongly where lists of nulls are inside
-    inside = _part(column.flatten(), type_.value_field)
+    inside = _part(elements_from_0(column.flatten()), type_.value_field)
     list_ = pa.list_(type_.value_field)
     made = pa.ListArray.from_arrays(_offsets(column), inside, list_, mask=column.is_null())
     return made if type_.equals(list_) else made.cast(type_)

@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from ordstream.errors import shown
 from ordstream.ground.depth import DEEPEST
-from ordstream.ground.slices import from_0
+from ordstream.ground.slices import elements_from_0, from_0
 
 # What pyarrow raises for a value that it makes nothing of.
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError)
@@ -255,6 +255,10 @@ def as_plain(array: pa.Array) -> pa.Array:
 
 def spanned(array: pa.Array) -> pa.Array:
     """The elements of a list column's rows, from the first one to the last, and what lies between them."""
+    return elements_from_0(_spanned(array))
+
+
+def _spanned(array: pa.Array) -> pa.Array:
     if pat.is_fixed_size_list(array.type):
         size = array.type.list_size
         return array.values.slice(array.offset * size, len(array) * size)

@@ -1,5 +1,7 @@
-"""Slices whose offset pyarrow 26 forgets: `take` and `filter` give other rows of lists of one length inside
-of such lists (matrices), wherever they are.
+"""Slices whose offset pyarrow 26 does not treat well. `take` and `filter` give other rows of lists of one
+length inside of such lists (matrices), wherever they are. Elements of lists, of which there are none, that
+begin behind others come through Arrow's C interface in a buffer that ends in front of where they begin: such
+lists can be neither joined nor written.
 """
 
 from __future__ import annotations
@@ -30,3 +32,34 @@ def rows_from_0(rows: pa.RecordBatch) -> pa.RecordBatch:
     if not any(forgets_offsets(type_) for type_ in rows.schema.types):
         return rows
     return pa.RecordBatch.from_arrays([from_0(column) for column in rows.columns], schema=rows.schema)
+
+
+def elements_from_0(elements: pa.Array) -> pa.Array:
+    """Elements of lists, for an array that is made of them: none begin at 0."""
+    return elements if len(elements) or not elements.offset else pa.nulls(0, elements.type)
+
+
+def joinable(array: pa.Array) -> pa.Array:
+    """The array; or where lists in it have no elements, and these begin behind others, one that is made of
+    the same buffers without them. Arrow's casts of slices leave such lists, and `pyarrow.table` breaks them.
+    """
+    if not _begins_behind(array):
+        return array
+    type_ = array.type
+    if pat.is_struct(type_):
+        parts = [joinable(array.field(place)) for place in range(type_.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(type_), mask=array.is_null())
+    elements = joinable(elements_from_0(array.values))
+    buffers = array.buffers()[:2]
+    return pa.Array.from_buffers(type_, len(array), buffers, array.null_count, array.offset, [elements])
+
+
+def _begins_behind(array: pa.Array) -> bool:
+    """Whether lists in it have no elements, and these begin behind others."""
+    type_ = array.type
+    if pat.is_struct(type_):
+        return any(_begins_behind(array.field(place)) for place in range(type_.num_fields))
+    if not (pat.is_list(type_) or pat.is_large_list(type_) or pat.is_map(type_)):
+        return False
+    elements = array.values
+    return _begins_behind(elements) if len(elements) else bool(elements.offset)

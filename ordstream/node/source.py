@@ -20,6 +20,7 @@ from ordstream.errors import SourceError
 from ordstream.ground.imported import COLLECT, imported, instead_of, is_lazy
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain, spanned
+from ordstream.ground.slices import joinable
 from ordstream.node.file_sources import FileSource, HandsOn
 from ordstream.node.gathering import gathered
 from ordstream.node.source_marks import MarkedRows, SourceMark
@@ -92,6 +93,7 @@ def _batches(
     data: Any, schema: pa.Schema, without_nulls: Sequence[int], most: int, fitted: bool
 ) -> Iterator[Any]:
     before, bytes_of = 0, batch_bytes_of(schema)
+    nested = [] if fitted else [place for place, type_ in enumerate(schema.types) if pat.is_nested(type_)]
     for batch in data if fitted else batches_of(data):
         if isinstance(batch, SourceMark):
             yield batch
@@ -108,6 +110,9 @@ def _batches(
                 raise (SourceError(f"{where}: {error}") if where else error) from error.__cause__
             if found is None:
                 break
+            for place in nested:
+                if (made := joinable(column := found.column(place))) is not column:
+                    found = found.set_column(place, found.schema.field(place), made)
             for index in without_nulls:
                 if found.column(index).null_count:
                     row = before + found.column(index).is_null().to_pylist().index(True) + 1

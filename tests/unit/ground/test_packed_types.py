@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.ground.nested_cast import cast_column
 from ordstream.ground.packed_types import as_plain, carried, packed_format, plain
 from ordstream.ground.types import to_storage
 
@@ -174,3 +175,70 @@ def test_what_it_may_not(type_, given):
     with pytest.raises(od.OperatorError, match="'c'") as caught:
         made.run(rows, workers=1)
     assert caught.value.serial == 2
+
+
+def smaller(type_):
+    """The type with 32-bit offsets in lists."""
+    if pa.types.is_large_list(type_):
+        return pa.list_(smaller(type_.value_type))
+    if pa.types.is_map(type_):
+        return pa.map_(type_.key_type, smaller(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, smaller(field.type)) for field in type_])
+    return pa.list_(smaller(type_.value_type)) if pa.types.is_list(type_) else type_
+
+
+@pytest.mark.parametrize(
+    ("type_", "full"),
+    [
+        (pa.large_list(pa.float64()), [1.5, 2.5]),
+        (pa.large_list(pa.bool_()), [True, False]),
+        (pa.large_list(pa.string()), ["a", "bc"]),
+        (pa.large_list(pa.large_list(pa.int16())), [[1], [2, 3]]),
+        (pa.large_list(POINT), [{"x": 1, "y": "a"}]),
+        (pa.list_(pa.map_(pa.string(), pa.large_list(pa.int8()))), [[("a", [1])]]),
+        (pa.struct([("a", pa.large_list(pa.int64()))]), {"a": [1, 2]}),
+    ],
+    ids=lambda value: str(value) if isinstance(value, pa.DataType) else "",
+)
+@pytest.mark.parametrize("empty", [None, "[]"])
+@pytest.mark.parametrize("make", [as_plain, lambda part: cast_column(part, smaller(part.type))])
+def test_lists_without_elements_behind_others_can_be_joined_and_written(type_, full, empty, make):
+    """They come through Arrow's C interface, as from a source, and one batch behind the other in a merge."""
+    last = ({"a": []} if pa.types.is_struct(type_) else []) if empty else None
+    array = pa.array([full] * 9 + [last] * 3, type_)
+    parts = []
+    for part in (array.slice(0, 9), array.slice(9), array.slice(9, 1)):
+        batch = pa.record_batch([make(part)], ["a"])
+        there = pa.RecordBatch._import_from_c_capsule(*batch.__arrow_c_array__())
+        parts.append(pa.ipc.read_record_batch(there.serialize(), there.schema))
+        assert parts[-1].equals(batch)
+        parts.append(there)
+    joined = pa.concat_batches(parts)
+    joined.validate(full=True)
+    wanted = array.to_pylist()
+    assert joined["a"].to_pylist() == [
+        value for rows in (wanted[:9], wanted[9:], wanted[9:10]) for value in rows * 2
+    ]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["lists", "lists in structs"])
+@pytest.mark.parametrize("options", [{}, {"workers": 2}, {"processes": 2}], ids=str)
+def test_a_slice_that_was_cast_is_joined_and_written(inside, options):
+    """Arrow's cast leaves such lists behind, and `pyarrow.table` breaks them: a run mends them."""
+
+    def type_of(lists):
+        return pa.struct([("a", lists)]) if inside else lists
+
+    rows = [{"a": [1, 2]} if inside else [1, 2]] * 9 + [None] * 3
+    array = pa.array(rows, type_of(pa.large_list(pa.int16())))
+    data = []
+    for part in (array.slice(0, 9), array.slice(9)):
+        columns = [pa.array([1] * len(part)), part.cast(type_of(pa.list_(pa.int16())))]
+        data += pa.table(pa.record_batch(columns, ["k", "v"])).to_batches()
+    with pytest.raises(pa.ArrowException):  # else Arrow needs no help any more
+        pa.concat_batches(data)
+    found = od.Pipeline(data[0].schema).key_by("k").scan(n=od.count()).run(iter(data), **options).table
+    assert found.combine_chunks()["v"].to_pylist() == array.to_pylist()
+    for batch in found.to_batches():
+        assert pa.ipc.read_record_batch(batch.serialize(), batch.schema).equals(batch)
