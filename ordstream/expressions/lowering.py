@@ -165,7 +165,7 @@ class _Lowering:
             raise self.error(f"a constant can't be {type_}")
         if plain_int and pat.is_decimal128(type_):
             value = decimal.Decimal(value)
-        type_ = computed_type(type_)
+        told, type_ = type_, computed_type(type_)
         if value is None:
             return Lowered((("lit_null", vm),), vm, type_)
         try:
@@ -173,7 +173,9 @@ class _Lowering:
             # what it is compared with may lie behind the end of a day
             value = to_storage(given, type_, "constant", counts=expr.type is None)
         except (TypeError, ValueError, OverflowError) as error:
-            raise self.error(str(error).replace("column 'constant' is", "beside", 1)) from error
+            why = "" if told.equals(type_) else f": expressions compute {told} as {type_}"
+            text = str(error).replace("column 'constant' is", "beside", 1) + why
+            raise self.error(text) from error
         return Lowered(((f"lit_{vm}", value.encode() if isinstance(value, str) else value),), vm, type_)
 
     def operands(self, expr: Apply, hint: Any = None, *, elapses: bool = False) -> list[Lowered]:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from ordstream.fragments.merging import END, behind
 from ordstream.ground.numbers import integers
 from ordstream.ground.ordertags import rows_at, tags_of
+from ordstream.ground.slices import without_view
 from ordstream.node.source import parts
 
 
@@ -241,9 +242,9 @@ def _divided(batch: pa.RecordBatch, nodes: Any, receivers: int) -> Iterator[tupl
 
 
 def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with string views as strings: Arrow does not take some of them."""
-    if pa.string_view() not in batch.schema.types:
+    """The batch with views of texts and bytes as such: Arrow takes no rows of some of them."""
+    kinds = [without_view(kind) for kind in batch.schema.types]
+    if kinds == batch.schema.types:
         return batch
-    return batch.cast(
-        pa.schema([f.with_type(pa.string()) if f.type == pa.string_view() else f for f in batch.schema])
-    )
+    fields = [field.with_type(kind) for field, kind in zip(batch.schema, kinds, strict=True)]
+    return batch.cast(pa.schema(fields))

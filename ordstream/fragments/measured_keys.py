@@ -36,6 +36,7 @@ from ordstream.fragments.moving_route import MovingRoute
 from ordstream.fragments.polled_node import PolledNode
 from ordstream.fragments.time_marks import PlacedRows, TimeMark
 from ordstream.ground.numbers import integers, mask
+from ordstream.ground.slices import without_view
 from ordstream.operators.operator import Operator
 from ordstream.operators.row_clock import SomeCalls
 
@@ -169,7 +170,7 @@ class MeasuredKeys:
     def __init__(self, route: MovingRoute, node: int) -> None:
         self._route, self._node = route, node
         kinds = [route.schema.field(index).type for index in route.key]
-        self._kinds = [pa.string() if one == pa.string_view() else one for one in kinds]
+        self._kinds = [without_view(one) for one in kinds]
         # an integer is its own word, and need not be remembered; but for one whose word is that of null
         self._kind = kinds[0] if len(kinds) == 1 and pat.is_integer(kinds[0]) else None
         self._counts = KeyCounts()

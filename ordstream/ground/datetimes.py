@@ -130,17 +130,49 @@ def maker(type_: pa.DataType) -> Maker | None:
 
 
 def check_nanoseconds(count: Any, type_: pa.DataType) -> None:
-    """ValueError where a time of day, or one in a list, has nanoseconds, which Arrow cuts off where it makes
-    a `datetime.time`.
+    """ValueError where a time of day, or one in a list of such, has nanoseconds, which Arrow cuts off where
+    it makes a `datetime.time`. What lies deeper has no counts: `check_parts`.
     """
     if pat.is_list(type_) or pat.is_large_list(type_):
-        for one in count or ():
-            check_nanoseconds(one, type_.value_type)
+        if type_.value_type == pa.time64("ns"):
+            for one in count or ():
+                check_nanoseconds(one, type_.value_type)
     elif type_ == pa.time64("ns") and count is not None and count % 1_000:
         raise ValueError(
             f"the time of day {pa.scalar(count, type_).cast(pa.string())} has nanoseconds, Python's time "
             "has none: cast the column to pa.int64() in front"
         )
+
+
+def check_parts(array: pa.Array) -> None:
+    """`check_nanoseconds` of all that a nested array has inside."""
+    type_ = array.type
+    if not has_nanoseconds(type_):
+        return
+    if isinstance(array, pa.ExtensionArray):
+        check_parts(array.storage)
+    elif pat.is_struct(type_):
+        for part in array.flatten():  # null where the struct is
+            check_parts(part)
+    elif pat.is_map(type_):
+        for part in (array.keys, array.items):
+            check_parts(part)
+    elif pat.is_nested(type_):
+        check_parts(array.flatten())
+    else:
+        counts = array.drop_null().cast(pa.int64()).to_numpy()
+        for odd in counts[counts % 1_000 != 0][:1].tolist():
+            check_nanoseconds(odd, type_)
+
+
+@lru_cache(maxsize=256)
+def has_nanoseconds(type_: pa.DataType) -> bool:
+    """Whether a type has times of day in nanoseconds inside, or is one."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return has_nanoseconds(type_.storage_type)
+    return type_ == pa.time64("ns") or any(
+        has_nanoseconds(type_.field(place).type) for place in range(type_.num_fields)
+    )
 
 
 def _whole_micros(storage: np.ndarray, valid: np.ndarray | None) -> None:
@@ -207,6 +239,8 @@ def listed(array: pa.Array) -> list[Any]:
         Of a date, time or duration that Python has no object for: Arrow's error says only "date value out of
         range".
     """
+    if array.type != pa.time64("ns"):  # whose readers look themselves
+        check_parts(array)
     try:
         values: list[Any] = array.to_pylist()
     except (OverflowError, ValueError) as error:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import shown
+from ordstream.ground.datetimes import check_parts
 from ordstream.ground.depth import DEEPEST
 from ordstream.ground.slices import elements_from_0, from_0
 
@@ -343,7 +344,16 @@ def _as_list(array: pa.Array) -> pa.Array:
 
 
 def storage_of_packed(array: pa.Array) -> list[Any]:
-    """Storage values of an array of a packed type: Python's, of an extension type those of its storage."""
+    """Storage values of an array of a packed type: Python's, of an extension type those of its storage.
+
+    Raises
+    ------
+    ValueError
+        A time of day in it has nanoseconds, which Python's has not.
+    OverflowError
+        Python has no object for a date or time in it.
+    """
+    check_parts(array)
     return _stored(array).to_pylist()  # type: ignore[no-any-return]
 
 

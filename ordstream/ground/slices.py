@@ -1,6 +1,7 @@
-"""Slices whose offset pyarrow 26 does not treat well. `take` and `filter` give other rows of lists of one
-length inside of such lists (matrices), wherever they are. Elements of lists, of which there are none, that
-begin behind others come through Arrow's C interface in a buffer that ends in front of where they begin: such
+"""Arrays that pyarrow 26 does not treat well. Views of texts and bytes: rows can be neither taken nor
+filtered. Slices whose offset it forgets: `take` and `filter` give other rows of lists of one length inside
+of such lists (matrices), wherever they are. Elements of lists, of which there are none, that begin behind
+others: they come through Arrow's C interface in a buffer that ends in front of where they begin, and such
 lists can be neither joined nor written.
 """
 
@@ -34,14 +35,36 @@ def rows_from_0(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([from_0(column) for column in rows.columns], schema=rows.schema)
 
 
+def without_view(type_: pa.DataType) -> pa.DataType:
+    """The type itself, or what a view of texts or bytes becomes where rows are taken."""
+    if pat.is_string_view(type_):
+        return pa.string()
+    return pa.binary() if pat.is_binary_view(type_) else type_
+
+
+def chosen_rows(array: pa.Array, chosen: pa.Array) -> pa.Array:
+    """Rows of an array, in its own type, a view too.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+    chosen : pyarrow.BooleanArray
+        As many; without nulls.
+    """
+    type_ = array.type
+    plain = without_view(type_)
+    return from_0(array).filter(chosen) if plain is type_ else array.cast(plain).filter(chosen).cast(type_)
+
+
 def elements_from_0(elements: pa.Array) -> pa.Array:
     """Elements of lists, for an array that is made of them: none begin at 0."""
     return elements if len(elements) or not elements.offset else pa.nulls(0, elements.type)
 
 
 def joinable(array: pa.Array) -> pa.Array:
-    """The array; or where lists in it have no elements, and these begin behind others, one that is made of
-    the same buffers without them. Arrow's casts of slices leave such lists, and `pyarrow.table` breaks them.
+    """The array, for `pyarrow.concat_arrays`; or where lists in it have no elements, and these begin behind
+    others, one that is made of the same buffers without them. Arrow's casts of slices leave such lists, and
+    `pyarrow.table` breaks them.
     """
     if not _begins_behind(array):
         return array

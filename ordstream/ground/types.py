@@ -374,11 +374,12 @@ def to_storage(value: Any, type_: pa.DataType, column: str, *, counts: bool = Fa
     """The storage value of what a user function returned; strict.
 
     An int column takes int (not bool, not float) within its width; a float column takes float and int up to
-    2**53; float32 rounds to nearest; bool takes bool; string takes str; binary takes bytes-like; a temporal
-    column takes the matching datetime object, exactly representable in its unit, or an int count of its
-    unit, with `counts` any; a decimal column takes a Decimal, exactly representable, and with `counts`,
-    which is what compiled functions compute with, an int count of its unit; a list column takes a sequence;
-    other types as `packed_to_storage` says. NumPy scalars count as Python's.
+    2**53, in float32 up to 2**24, which rounds floats to the nearest; bool takes bool; string takes str;
+    binary takes bytes-like; a temporal column takes the matching datetime object, exactly representable in
+    its unit, or an int count of its unit, with `counts` any; a decimal column takes a Decimal, exactly
+    representable, and with `counts`, which is what compiled functions compute with, an int count of its
+    unit; a list column takes a sequence; other types as `packed_to_storage` says. NumPy scalars count as
+    Python's.
 
     Raises
     ------
@@ -466,7 +467,7 @@ def _in_range(value: int, type_: pa.DataType, column: str) -> int:
 def _float(value: Any, type_: pa.DataType, column: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(value, type_, column)
-    if isinstance(value, int) and abs(value) > 2**53:
+    if isinstance(value, int) and abs(value) > (2**24 if pat.is_float32(type_) else 2**53):
         raise OverflowError(
             f"column {column!r} is {type_}, the int {value} may not be exact; convert it with float()"
         )
@@ -510,6 +511,8 @@ def _temporal(value: Any, type_: pa.DataType, column: str, counts: bool) -> int:
                 f"column {column!r} is {type_}, {value!r} is a date: its midnight is "
                 f"datetime.datetime({value.year}, {value.month}, {value.day})"
             ) from error
+        if isinstance(error, pa.ArrowInvalid) and isinstance(value, datetime.date | datetime.timedelta):
+            raise OverflowError(f"column {column!r} is {type_}, {value} is out of range") from error
         raise _wrong(value, type_, column) from error
     if not exact:
         why = _zone_differs(value, type_) or "can't be stored exactly"
@@ -548,6 +551,8 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
         raise TypeError(f"column {column!r} must be an array of {type_}, got {type(array).__name__}")
     if is_packed(type_) and not isinstance(array, pa.Array):
         return from_storage([to_storage(value, type_, column) for value in array], type_)
+    if isinstance(array, np.ndarray) and array.dtype.kind in "US":
+        array = array.astype(object)  # pyarrow 26 ends a text of NumPy's at its first NUL
     given = array if isinstance(array, pa.Array) else pa.array(array)
     if is_packed(type_) and plain(given.type).equals(type_):
         return as_plain(given)

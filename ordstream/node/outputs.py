@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.ground.ordertags import OrderTag
-from ordstream.ground.slices import from_0
+from ordstream.ground.slices import chosen_rows
 from ordstream.node.node import Stream
 from ordstream.node.report import Report
 from ordstream.node.snapshotting import SnapshotFuture
@@ -76,7 +76,7 @@ class OutputStream:
             chosen = pc.equal(numbers, number)
             if not chosen.true_count:
                 continue
-            columns = [from_0(batch.column(index)).filter(chosen) for index in (*output.columns, *tags)]
+            columns = [chosen_rows(batch.column(index), chosen) for index in (*output.columns, *tags)]
             yield output.name, pa.RecordBatch.from_arrays(columns, schema=self.schemas[output.name])
 
     def __enter__(self) -> Self:

@@ -15,6 +15,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.choices import is_one_of, is_text
 from ordstream.ground.imported import COLLECT, imported, is_lazy
 from ordstream.ground.packed_types import as_plain, carried, decoded, is_packed, plain
+from ordstream.ground.slices import joinable
 from ordstream.ground.types import (
     column_index,
     is_binary,
@@ -281,7 +282,8 @@ def plain_column(table: pa.Table, index: int, where: str) -> pa.Array:
     """
     column, name = table.column(index), table.schema.field(index).name
     type_ = column.type
-    arrays = [readable(chunk) for chunk in column.chunks]
+    # an empty slice keeps its offset, and may have lost its buffers: Arrow joins it with nothing
+    arrays = [joinable(readable(chunk)) for chunk in column.chunks if len(chunk)]
     column = pa.chunked_array(arrays, arrays[0].type if arrays else plain(type_))
     if is_string(column.type) and column.nbytes > OFFSETS_END:
         column = column.cast(pa.large_string())

@@ -40,7 +40,7 @@ cdef inline const char* failure_text(int32_t code) noexcept nogil:
     if code == FAIL_ZERO_DIVISION:
         return "integer division or modulo by zero"
     if code == FAIL_CAST:
-        return "a value can't be cast"
+        return "a value can't be cast, or a text is not valid UTF-8"
     if code == FAIL_NULL:
         return "a null where a value is needed"
     if code == FAIL_MEMORY:

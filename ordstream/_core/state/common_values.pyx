@@ -23,7 +23,8 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
 
 cdef object DECIMAL = decimal.Decimal
-cdef int64_t EXACT = <int64_t> 1 << 53     # floats have all integers up to it
+cdef int64_t EXACT = <int64_t> 1 << 53     # doubles have all integers up to it
+cdef int64_t EXACT_SINGLE = 1 << 24        # and single floats up to this
 
 
 cdef int add_bytes(GrowingBytes* to, const void* data, int64_t n) except -1:
@@ -194,7 +195,7 @@ cdef class CommonValues:
         """The packed bytes of a value that is not None. Returns 1, or 0: something may have been written."""
         cdef const char* data
         cdef Py_ssize_t size
-        cdef int64_t v
+        cdef int64_t v, limit
         cdef double d
         cdef float f
         cdef int overflow = 0
@@ -229,9 +230,10 @@ cdef class CommonValues:
             add_bytes(to, PyBytes_AS_STRING(value), size)
             return size < INT32_MAX
         if self.kind == OF_DOUBLE or self.kind == OF_SINGLE:
+            limit = EXACT if self.kind == OF_DOUBLE else EXACT_SINGLE
             if type(value) is float:
                 d = PyFloat_AS_DOUBLE(value)
-            elif type(value) is int and -EXACT <= value <= EXACT:
+            elif type(value) is int and -limit <= value <= limit:
                 d = value
             else:
                 return 0

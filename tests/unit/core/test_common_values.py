@@ -54,7 +54,7 @@ ODD = [
     (pa.map_(pa.string(), pa.int8()), {None: 1}), (pa.map_(pa.string(), pa.int8()), [("a",)]),
     (pa.decimal128(4, 1), D("1.25")), (pa.decimal128(30, 1), D("NaN")), (pa.decimal128(30, 1), D("1e40")),
     (pa.time32("s"), datetime.time(1, 2, 3, 4)), (pa.time64("us"), datetime.time(1, tzinfo=datetime.UTC)),
-    (pa.date64(), datetime.datetime(2020, 1, 1, 5)), (pa.float64(), 2**53 + 1),
+    (pa.date64(), datetime.datetime(2020, 1, 1, 5)), (pa.float64(), 2**53 + 1), (pa.float32(), 2**24 + 1),
     (pa.list_(pa.float32()), [True]),
     (pa.timestamp("us"), datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)),
 ]  # fmt: skip

@@ -44,8 +44,8 @@ class TestValues:
         [
             (pa.int64(), 1.0), (pa.int64(), True), (pa.int64(), "1"), (pa.int64(), 2**63), (pa.int8(), 128),
             (pa.uint8(), -1), (pa.uint64(), -1), (pa.uint64(), 2**64), (pa.float64(), "1"),
-            (pa.float64(), True), (pa.float64(), 2**53 + 1), (pa.bool_(), 1), (pa.string(), b"a"),
-            (pa.string(), "\ud800"), (pa.binary(), "a"), (pa.date32(), "2020-01-01"),
+            (pa.float64(), True), (pa.float64(), 2**53 + 1), (pa.float32(), 2**24 + 1), (pa.bool_(), 1),
+            (pa.string(), b"a"), (pa.string(), "\ud800"), (pa.binary(), "a"), (pa.date32(), "2020-01-01"),
             (pa.list_(pa.int8()), [300]), (pa.list_(pa.int8()), 3), (pa.decimal128(4, 1), 1.5),
         ],
     )  # fmt: skip

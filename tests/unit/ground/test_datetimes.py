@@ -197,3 +197,41 @@ def test_nanoseconds_of_a_time_of_day_are_not_cut_off(how):
     for rows in (1, 7):
         with pytest.raises(od.OperatorError, match=r"serial 4: ValueError: the time of day 00:00:00\.0000"):
             pipeline.run(table, workers=0, chunk_rows=rows)
+
+
+def parts_of_day(counts):
+    """Values that have times of day inside."""
+    flat = pa.array(counts, pa.time64("ns"))
+    ends = pa.array([0, *range(1, len(counts) + 1)], pa.int32())
+    lists = pa.ListArray.from_arrays(ends, flat)
+    return {
+        "struct": pa.StructArray.from_arrays([flat], ["at"]),
+        "lists of lists": pa.ListArray.from_arrays(ends, lists),
+        "fixed": pa.FixedSizeListArray.from_arrays(flat, 1),
+        "map": pa.MapArray.from_arrays(ends, pa.array(["a"] * len(counts)), flat),
+        "struct of lists": pa.StructArray.from_arrays([lists], ["all"]),
+    }
+
+
+@pytest.mark.parametrize("name", parts_of_day([0]))
+@pytest.mark.parametrize("by", ["map", "inspect"])
+def test_nanoseconds_inside_of_a_value_are_not_cut_off(name, by):
+    """Functions got them without; of a list of lists `run_serial` could not even say so."""
+    good, bad = (parts_of_day([0, last])[name] for last in (86_399_000_001_000, 1_500))
+    begun = od.Pipeline(pa.schema({"x": good.type}))
+    seen = []
+    if by == "map":
+        pipeline = begun.map(lambda row: seen.append(row.x) or (row.x,), schema=begun.schema)
+    else:
+        pipeline = begun.inspect(lambda row: seen.append(row.x))
+    table = pa.table({"x": good})
+    assert pipeline.run(table).table.equals(table)
+    assert seen == good.to_pylist()
+    assert run_serial(pipeline, table).table.equals(table)
+    for rows in (1, 7):
+        with pytest.raises(od.OperatorError, match=r"serial 2: ValueError: the time of day 00:00:00\.0000"):
+            pipeline.run(pa.table({"x": bad}), workers=0, chunk_rows=rows)
+    unread = begun.head(2).run(pa.table({"x": bad})).table["x"].combine_chunks()
+    assert unread.equals(bad)
+    with pytest.raises(ValueError, match="has nanoseconds"):  # what it holds are Python's values
+        run_serial(begun, pa.table({"x": bad}))

@@ -76,3 +76,28 @@ def test_over_processes(name):
     expected = pipeline.run(data, workers=0).table
     assert expected["v"].to_pylist() == data["v"].to_pylist()
     assert pipeline.run(data, processes=2).table.equals(expected)
+
+
+def test_views_of_texts_and_bytes_are_chosen_and_moved():
+    """Polars has them: an output of several, dead letters and processes failed with Arrow's error."""
+    texts = pa.array(["a", "longer than twelve bytes", None, "c"], pa.string_view())
+    table = pa.table({"k": [0, 1, 2, 3], "t": texts, "b": texts.cast(pa.binary()).cast(pa.binary_view())})
+    begun = od.Pipeline(table.schema)
+    odd, even = begun.branch(C("k") % 2 == 1)
+    found = begun.run(table, outputs={"odd": odd, "even": even})
+    for name, first in (("odd", 1), ("even", 0)):
+        expected = pa.table({c: table[c].to_pylist()[first::2] for c in table.schema.names}, table.schema)
+        assert found[name].equals(expected)
+
+
+def test_views_of_bytes_between_processes():
+    table = pa.table(
+        {"k": [i % 7 for i in range(300)], "b": [bytes([i % 256]) * (i % 20) for i in range(300)]}
+    )
+    viewed = table.set_column(1, "b", table["b"].cast(pa.binary_view()))
+    counted = od.Pipeline(viewed.schema).key_by("k").cum_count()
+    expected = counted.run(viewed).table.to_pylist()
+    for options in ({}, {"balance": od.Mixed()}):
+        assert counted.run(viewed, processes=2, **options).table.to_pylist() == expected
+    keyed = od.Pipeline(viewed.schema).key_by("b").cum_count()
+    assert keyed.run(viewed, processes=2).table.to_pylist() == keyed.run(viewed).table.to_pylist()

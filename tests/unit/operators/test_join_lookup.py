@@ -367,3 +367,21 @@ def test_keys_of_one_hash_are_told_apart(key):
     assert found["v"].to_pylist() == list(range(n))
     for kept, rows in (("semi", 0), ("anti", n)):
         assert od.Pipeline(others.schema).join_lookup(table, "k", kept).run(others).table.num_rows == rows
+
+
+@pytest.mark.parametrize("kind", ["empty slices", "lists without elements"])
+def test_batches_that_arrow_does_not_join(kind):
+    """Slices of a batch, and of lists, which have lost buffers on their way into the table."""
+    if kind == "empty slices":
+        batch = pa.record_batch({"i": [0, 1, 2], "x": [10, 20, 30]})
+        table = pa.Table.from_batches([batch.slice(0, 2), batch.slice(2, 0), batch.slice(2)])
+    else:
+        offsets = pa.array([0, 0], pa.int32()).buffers()[1]
+        behind = pa.array([7, 8, 9]).slice(2, 0)
+        lists = pa.Array.from_buffers(pa.list_(pa.int64()), 1, [None, offsets], children=[behind])
+        table = pa.table({"i": [0, 1], "x": pa.chunked_array([lists, pa.array([[1]])])})
+    rows = pa.table({"i": [1, 0]})
+    joined = od.Pipeline(rows.schema).join_lookup(table, on="i")
+    expected = [table["x"].to_pylist()[i] for i in (1, 0)]
+    for result in (joined.run(rows), run_serial(joined, rows)):
+        assert result.table["x"].to_pylist() == expected

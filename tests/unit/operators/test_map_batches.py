@@ -348,3 +348,15 @@ def test_what_is_no_list_of_so_many_values_has_run_serial_s_error(values):
         lambda _: {"t": values}, schema={"t": pa.list_(pa.string())}
     )
     check_serial(pipeline, data)
+
+
+def test_a_text_of_numpy_has_what_is_behind_its_first_nul():
+    """Arrow's conversion of NumPy's own texts stops there."""
+    rows = pa.table({"s": ["a\0b", "c", "\0\0d"]})
+
+    def shout(columns):
+        return {"s": np.strings.add(columns["s"].astype(str), "!")}
+
+    shouted = od.Pipeline(rows.schema).map_batches(shout, schema=rows.schema)
+    for result in (shouted.run(rows), run_serial(shouted, rows)):
+        assert result.table["s"].to_pylist() == ["a\0b!", "c!", "\0\0d!"]

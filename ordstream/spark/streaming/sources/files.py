@@ -15,9 +15,11 @@ from pyspark.sql.types import StructType
 from ordstream.errors import PlanError, SourceError
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.sources.offsets import (
+    MAX_ROWS,
     TASK_ROWS,
     Offset,
     arrow_schema,
+    check_options,
     default_limit,
     max_rows,
     required,
@@ -82,6 +84,7 @@ class FilesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Any, schema: StructType) -> None:
+        check_options(options, ("path", MAX_ROWS, REMOVED), FORMAT)
         self._folder = Path(required(options, "path", FORMAT))
         self._limit = max_rows(options, FORMAT)
         self._may_go = yes_or_no(options, REMOVED, FORMAT)

@@ -41,6 +41,31 @@ def required(options: Mapping[str, str], name: str, source: str) -> str:
     return value
 
 
+def check_options(options: Mapping[str, str], known: tuple[str, ...], source: str) -> None:
+    """A misspelt option would be a limit, or a promise, that silently is not there.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        As Spark hands them over: names in lower case, whatever the user wrote.
+    known : tuple of str
+        Names, as the documentation spells them; ``"field."`` stands for all that begin with it.
+    source : str
+        The name of the format.
+
+    Raises
+    ------
+    PlanError
+        An option has none of these names.
+    """
+    ends = tuple(name.lower() for name in known if name.endswith("."))
+    names = {name.lower() for name in known}
+    for name in options:
+        if name.lower() not in names and not (ends and name.lower().startswith(ends)):
+            there = ", ".join(f"{name}<column>" if name.endswith(".") else name for name in known)
+            raise PlanError(f"{source}: there is no option {name!r}; there are: {there}")
+
+
 def max_rows(options: Mapping[str, str], source: str) -> int | None:
     """Most rows of a micro-batch; None: as many as there are."""
     text = options.get(MAX_ROWS)

@@ -13,10 +13,12 @@ from pyspark.sql.types import StructType
 from ordstream.errors import PlanError, SourceError
 from ordstream.spark.streaming.sources.entry_fields import Entry, check_types, to_batch
 from ordstream.spark.streaming.sources.offsets import (
+    MAX_ROWS,
     OFFSET,
     TASK_ROWS,
     Offset,
     arrow_schema,
+    check_options,
     default_limit,
     max_rows,
     required,
@@ -91,6 +93,7 @@ class RedisReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Any, schema: StructType) -> None:
+        check_options(options, ("url", "stream", "columns", MAX_ROWS, "field."), FORMAT)
         self._url = required(options, "url", FORMAT)
         self._key = required(options, "stream", FORMAT)
         self._limit = max_rows(options, FORMAT)

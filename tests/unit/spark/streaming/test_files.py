@@ -326,6 +326,7 @@ def test_options(folder):
     for options, why in (
         ({"maxRows": "x"}, "must be a number from 1, not 'x'"),
         ({"readFilesMayGo": "yes"}, "must be 'true' or 'false', not 'yes'"),
+        ({"maxFilesPerTrigger": "1"}, "no option 'maxfilespertrigger'; there are: path, maxRows, read"),
         ({"path": ""}, "'path', .... is missing"),
     ):
         with pytest.raises(PlanError, match=why):

@@ -300,6 +300,7 @@ def test_refusals(reader, key):
         ({"maxRows": "0"}, "must be a number from 1, not '0'"),
         ({"maxRows": "-1"}, "must be a number from 1"),
         ({"stream": ""}, "'stream'.* is missing"),
+        ({"colums": "x"}, "no option 'colums'; there are: url, stream, columns, maxRows, field.<column>"),
     ):
         with pytest.raises(PlanError, match=why):
             reader(**options)
