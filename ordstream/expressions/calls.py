@@ -99,7 +99,8 @@ def by_arrow(
     try:  # patterns and zones are looked at here, not in the run
         tried = call.array(pa.array(sample, _stack_type(takes)))
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise SchemaError(f"Arrow's {function} refuses {options}: {error}") from error
+        what = f" {options}" if options else ""
+        raise SchemaError(f"Arrow's {function} refuses{what}: {error}") from error
     if is_string(tried.type):
         vm, own = "view", pa.string()
     elif pat.is_list(tried.type):

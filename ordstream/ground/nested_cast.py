@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from ordstream.errors import SchemaError
 from ordstream.ground.packed_types import as_plain, is_any_list, is_too_deep, plain
 from ordstream.ground.slices import elements_from_0
 
@@ -57,6 +58,31 @@ def align(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     columns = [cast_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def align_output(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """`align`, of rows that leave a node for somebody whose types hold less: Spark has microseconds.
+
+    Raises
+    ------
+    SchemaError
+        A value does not fit; names its column and says what to do.
+    """
+    try:
+        return align(batch, schema)
+    except pa.ArrowException as error:
+        for number, (given, wanted) in enumerate(zip(batch.schema, schema, strict=True)):
+            try:
+                cast_column(batch.column(number), wanted.type)
+            except pa.ArrowException as why:
+                # between nodes columns have no name of the user's
+                name = f"column {number + 1}" + f" ({given.name!r})" * (given.name != f"c{number}")
+                raise SchemaError(
+                    f"{name} of the output is {given.type}, and here it must be {wanted.type}: {why}. Make "
+                    "its values fit in the pipeline: times by .dt.truncate('1us'), or as a number by "
+                    ".cast(int)"
+                ) from error
+        raise
 
 
 def same_values(given: pa.DataType, wanted: pa.DataType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,19 @@ CARRIED = (
 
 _TEXT = "write it as text (F.to_json('{name}'))"
 _NUMBER = "write it as a number (F.col('{name}').cast('int'))"
+# A zone that is so far from UTC. Arrow has none of seconds.
+_OFFSET = re.compile(r"(UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(:?(?P<minutes>\d{1,2}))?(:?00)?")
+# Java's short names, where they are no names of the time zone database.
+_SHORT_ZONES = {
+    "Z": "UTC", "UT": "UTC",
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare", "CNT": "America/St_Johns", "CST": "America/Chicago", "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris", "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
 # What to do with a column of a type that does not pass.
 _INSTEAD = {
     "variant": _TEXT,
@@ -206,7 +220,26 @@ def _zone(session: Any) -> str:
         from pyspark.sql import SparkSession
 
         try:
-            session = SparkSession.getActiveSession()
-        except Exception:  # Spark Connect's client alone
-            session = None
-    return "UTC" if session is None else str(session.conf.get("spark.sql.session.timeZone"))
+            # not `getActiveSession`: of another thread, or behind Ctrl-C, that is none
+            session = SparkSession.active()
+        except Exception:  # there is none; Spark Connect's client alone
+            return "UTC"
+    return arrow_zone(str(session.conf.get("spark.sql.session.timeZone")))
+
+
+def arrow_zone(zone: str) -> str:
+    """The name that Arrow and Python have for a time zone that Spark takes (`java.time.ZoneId.of`, with
+    `SHORT_IDS`); another is given back as it is.
+
+    Parameters
+    ----------
+    zone : str
+        Such as "-8", "GMT+8", "UTC+03:00" or "PST".
+    """
+    if zone in _SHORT_ZONES:
+        return _SHORT_ZONES[zone]
+    found = _OFFSET.fullmatch(zone)
+    if found is None:
+        return zone
+    sign, hours, minutes = found["sign"], int(found["hours"]), int(found["minutes"] or 0)
+    return f"{sign}{hours:02d}:{minutes:02d}" if hours or minutes else "UTC"

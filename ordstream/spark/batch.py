@@ -121,9 +121,9 @@ def apply(
 
     The order is `order_by`, as Spark's own `orderBy` has it: a name is ascending with NULL first; NaN is
     above every number. Rows equal in these columns follow their place in the source, (file, row index),
-    where Spark knows it (Parquet), else the remaining columns of the pipeline's source, so that a task that
-    is run again sees the same rows in the same order. Spark sorts; rows that are sorted already cost it one
-    pass. The node checks the order of what arrives.
+    where Spark knows it (Parquet, not cached), else the remaining columns of the pipeline's source, so that
+    a task that is run again sees the same rows in the same order (0.0 and -0.0 are one number there). Spark
+    sorts; rows that are sorted already cost it one pass. The node checks the order of what arrives.
 
     Parameters
     ----------

@@ -399,9 +399,13 @@ def slots(spark: SparkSession) -> int | None:
 
 
 def place_in_source(frame: DataFrame) -> dict[str, str]:
-    """Names for, and expressions of, the file and the row within it, where the source has them."""
+    """Names for, and expressions of, the file and the row within it, where the source has them. Rows that
+    are cached have none: who asks for it reads the source again, which may be gone, or give other rows.
+    """
     if ROW in frame.columns:  # of several frames, each has told its own
         return {FILE: FILE, ROW: ROW}
+    if _is_cached(frame):
+        return {}
     place = {FILE: PATH, ROW: "_metadata.row_index"}
     with unlogged():
         try:
@@ -410,6 +414,19 @@ def place_in_source(frame: DataFrame) -> dict[str, str]:
         except AnalysisException:
             return {}
     return place
+
+
+def _is_cached(frame: DataFrame) -> bool:
+    """Whether Spark takes rows of the frame, or of what it is made of, from its cache."""
+    if frame.isStreaming:
+        return False
+    try:
+        leaves = frame._jdf.queryExecution().withCachedData().collectLeaves()
+        kinds = (leaves.apply(number).getClass().getSimpleName() for number in range(leaves.size()))
+        return "InMemoryRelation" in kinds
+    except Exception:  # Spark Connect: what it shows of the plan
+        shown: Any = frame
+        return "InMemoryTableScan" in shown._explain_string()
 
 
 def _place_column(frame: DataFrame, at: str) -> Column:

@@ -24,7 +24,7 @@ from ordstream.errors import OperatorError, OrdstreamError, SourceError
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import TimeMark
-from ordstream.ground.nested_cast import align
+from ordstream.ground.nested_cast import align_output
 from ordstream.ground.ordercheck import OrderCheck, SortKey
 from ordstream.ground.ordertags import (
     SERIAL_MASK,
@@ -530,7 +530,7 @@ def _watched(
         try:
             for batch in node:
                 if batch.num_rows:
-                    yield align(batch if leaving is None else leaving(batch), output)
+                    yield align_output(batch if leaving is None else leaving(batch), output)
         except (MemoryError, OrdstreamError) as error:
             tell_no_room(error)
             raise

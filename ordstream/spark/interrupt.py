@@ -32,7 +32,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from py4j.clientserver import ClientServerConnection
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import PythonException, convert_exception
 from pyspark.sql import DataFrame
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
@@ -178,6 +180,13 @@ class InterruptibleFrame(ClassicDataFrame):
         """As `DataFrame.toArrow`."""
         return self._run(super().toArrow)
 
+    def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Any]:
+        """As `DataFrame.toLocalIterator`; a task's error is what the other actions raise."""
+        try:
+            yield from super().toLocalIterator(prefetchPartitions)
+        except Py4JJavaError as error:  # PySpark hands Java's exceptions over as they are
+            raise _task_error(error) from None
+
     def toPandas(self) -> Any:
         """As `DataFrame.toPandas`."""
         return self._run(super().toPandas)
@@ -197,3 +206,14 @@ class InterruptibleFrame(ClassicDataFrame):
     def foreachPartition(self, f: Callable[..., None]) -> None:
         """As `DataFrame.foreachPartition`."""
         self._run(super().foreachPartition, f)
+
+
+def _task_error(error: Py4JJavaError) -> Any:
+    """The exception of a Python worker among the causes of one of Java's; without one, that itself."""
+    cause = error.java_exception
+    while cause is not None:
+        found = convert_exception(cause)
+        if isinstance(found, PythonException):
+            return found
+        cause = cause.getCause()
+    return error

@@ -77,7 +77,7 @@ from ordstream.spark.hashed_map import HashedMap, learn
 from ordstream.spark.late_reports import in_tasks
 from ordstream.spark.layout import Layout
 from ordstream.spark.mark_rows import MARK, PLACE, REST, MarksOf
-from ordstream.spark.numbering import Order, numbered, placed, range_count, row_count
+from ordstream.spark.numbering import Order, numbered, placed, range_count, steady_count
 from ordstream.spark.progress import Door
 from ordstream.spark.schemas import as_in_source, carrier, spark_schema
 
@@ -165,7 +165,7 @@ def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool, as_they_l
     operators = [operator for one in job.fragments for operator in one.operators]
     only_at_end = any(fragment.only_at_end for fragment in job.fragments)
     ranges = 1 if stays or (only_at_end and not tags) else range_count(spark)
-    count = row_count(carried) if tags else None
+    count = steady_count(carried) if tags else None
     if job.marks is None:
         rows = numbered(carried, presorted, ranges, count, as_they_lie=as_they_lie)
     else:  # the nodes have to know which range a mark lies in

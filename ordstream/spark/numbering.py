@@ -51,6 +51,34 @@ def row_count(carried: Carried) -> Column:
     return carried.frame.agg(F.count(F.lit(1))).scalar()
 
 
+def steady_count(carried: Carried) -> Column:
+    """`row_count`, for serials behind the last row's.
+
+    Raises
+    ------
+    PlanError
+        The frame has other rows each time it is read, as far as Spark knows.
+    """
+    if _rows_vary(carried.frame):
+        raise PlanError(
+            "tags=True counts the rows in a query of their own, and this frame gives other rows each time "
+            "it is read (a condition that is not deterministic): write it down first, or cache it; or run "
+            "in one node"
+        )
+    return row_count(carried)
+
+
+def _rows_vary(frame: DataFrame) -> bool:
+    """Whether something that is not deterministic may decide which rows there are: no column on top."""
+    try:
+        plan = frame._jdf.queryExecution().withCachedData()
+        while plan.getClass().getSimpleName() in ("Project", "SubqueryAlias"):
+            plan = plan.child()
+        return not plan.deterministic()
+    except Exception:  # Spark Connect, or another version of Spark: it can't be asked
+        return False
+
+
 def placed(carried: Carried, presorted: bool) -> DataFrame:
     """The carried rows in order, with what only compares as their serials do."""
     rows = carried.as_it_is if presorted else carried.sorted(everywhere=True)

@@ -63,6 +63,10 @@ logger.streams.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatc
 logger.streams.level = {level}
 logger.streams.additivity = false
 logger.streams.appenderRef.brief.ref = brief
+logger.aborts.name = org.apache.spark.util.Utils
+logger.aborts.level = off
+logger.files.name = org.apache.spark.sql.execution.datasources
+logger.files.level = off
 """
 
 

@@ -16,6 +16,7 @@ from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import functions as F
 
 from ordstream.spark import apply, node_function, shed_log, shed_rows
@@ -390,3 +391,58 @@ def test_a_frame_of_many_columns_without_a_place_is_cut_into_ranges(spark):
     in_order = table.sort_by([(name, "ascending") for name in ("c1", *table.column_names)])
     found = numbered(carried, False, 2).orderBy(SERIAL).drop(SERIAL).toArrow()
     assert rows_of(found) == rows_of(in_order)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_rows_that_are_cached_are_those_of_the_cache(spark, tmp_path, nodes):
+    """They were read from their files again: others, where a function draws them; gone with the files."""
+    spark.range(60).selectExpr("id", "id % 5 k").repartition(3).write.parquet(f"file:{tmp_path}/rows")
+    drawn = F.udf(lambda _: random.random(), "double").asNondeterministic()
+    kept = spark.read.parquet(f"file:{tmp_path}/rows").withColumn("x", drawn("id")).cache()
+    try:
+        rows = kept.orderBy("id").toArrow()
+        for file in (tmp_path / "rows").iterdir():
+            file.unlink()
+        sums = od.Pipeline(kept.where("x < 2")).key_by("k").scan(sum=od.sum("x"))
+        found = apply(sums, kept.where("x < 2"), order_by="id", nodes=nodes).toArrow()
+        assert rows_of(found) == rows_of(run_serial(sums, rows).table)
+        with pytest.raises(od.PlanError, match="does not say where a row stands"):
+            apply(sums, kept, order_by=())
+    finally:
+        kept.unpersist()
+
+
+def test_tags_of_rows_that_are_others_at_each_reading_are_refused(spark):
+    """What the end causes had a serial in front of others, or twice."""
+    some = F.udf(lambda _: random.random() < 0.5, "boolean").asNondeterministic()
+    rows = spark.range(200).selectExpr("id", "id % 7 k").withColumn("r", F.rand())
+    later = od.Pipeline(rows).key_by("k").lead("id")
+    with pytest.raises(od.PlanError, match="tags=True counts the rows in a query of their own"):
+        apply(later, rows.where(some("id")), order_by="id", nodes=3, tags=True)
+    apply(later, rows, order_by="id", nodes=3, tags=True)  # a column may be others
+    found = apply(later, rows.where(some("id")), order_by="id", nodes=1, tags=True).collect()
+    tags = [(row._serial, row._index) for row in found]
+    assert tags == sorted(set(tags))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_times_that_spark_can_not_hold_are_told(spark, nodes):
+    table = pa.table({"k": [1, 2], "ts": [1, 2]})
+    schema = {"k": int, "at": pa.timestamp("ns")}
+    fine = od.Pipeline(table.schema).map(lambda row: (row.k, np.datetime64(1_001, "ns")), schema=schema)
+    frame = spark.createDataFrame(table)
+    with pytest.raises(Exception, match=r"column 2.* of the output is timestamp\[ns\].*lose data: 1001"):
+        apply(fine, frame, order_by="ts", nodes=nodes).collect()
+    rounded = fine.with_columns(at=od.col("at").dt.truncate("1us"))
+    assert apply(rounded, frame, order_by="ts", nodes=nodes).count() == 2
+
+
+def test_an_iterator_ends_with_the_error_of_the_task(spark):
+    """PySpark's is a Py4JJavaError, with the operator and the row somewhere among Java's frames."""
+    table = pa.table({"k": [1, 2, 0]})
+    pipeline = od.Pipeline(table.schema).map(lambda row: (1 // row.k,), schema={"y": int})
+    with pytest.raises(PythonException, match="'map_1' failed at serial 1: ZeroDivisionError"):
+        list(apply(pipeline, spark.createDataFrame(table), order_by="k").toLocalIterator())
+    whole = od.Pipeline(table.schema).map(lambda row: (row.k + 1,), schema={"y": int})
+    frame = apply(whole, spark.createDataFrame(table), order_by="k")
+    assert [row.y for row in frame.toLocalIterator(True)] == [1, 2, 3]

@@ -29,6 +29,18 @@ assert {row.python for row in rows} == {"driver", sys.executable}, rows
 settings = session.sparkContext.getConf()
 assert settings.get("spark.task.cpus") == "2"
 assert settings.get("spark.driver.host") == "127.0.0.1"
+
+def failing(batches):
+    raise ValueError("once is enough")
+    yield
+
+for write in ("parquet", "noop"):
+    try:
+        one.mapInArrow(failing, "n long").write.format(write).mode("overwrite").save(sys.argv[1])
+    except Exception as error:
+        assert "once is enough" in str(error)
+    else:
+        raise AssertionError(write)
 os.write(2, b"still here\\n")
 try:
     local_session()
@@ -40,12 +52,12 @@ session.stop()
 
 @pytest.mark.spark
 @pytest.mark.skipif("ORDSTREAM_LONG" not in os.environ, reason="the long form; as much is in test_demo.py")
-def test_start_and_first_job_print_nothing(java):
+def test_start_first_job_and_a_write_that_fails_print_nothing(java, tmp_path):
     pytest.importorskip("pyspark")
     environment = os.environ | {
         "PYTHONPATH": str(Path(ordstream.__file__).parents[1])
     }  # the build under test
-    command = [sys.executable, "-c", PROGRAM]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "rows")]
     ended = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=200, check=False
     )

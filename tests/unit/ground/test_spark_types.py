@@ -1,11 +1,12 @@
 """Spark's types as Arrow's, and back; no session is needed."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import ordstream as od
 from ordstream.ground.depth import DEEPEST
-from ordstream.ground.spark_types import arrow_field, not_carried, schema_of_spark
+from ordstream.ground.spark_types import arrow_field, arrow_zone, not_carried, schema_of_spark
 
 pytest.importorskip("pyspark")
 
@@ -168,3 +169,24 @@ def test_a_frame_that_has_any_attribute_is_a_frame():
         od.Pipeline(frame).run(frame)
     with pytest.raises(od.SourceError, match=r"Arrow data is needed"):
         run_serial(od.Pipeline(frame), frame)
+
+
+@pytest.mark.parametrize(
+    ("zone", "name", "hour"),
+    [
+        ("UTC+03:00", "+03:00", 1), ("+8:00", "+08:00", 6), ("-8", "-08:00", 14), ("GMT+8", "+08:00", 6),
+        ("+0530", "+05:30", 3), ("UTC-01:30:00", "-01:30", 20), ("-00:00", "UTC", 22), ("Z", "UTC", 22),
+        ("PST", "America/Los_Angeles", 14), ("EST", "EST", 17), ("Europe/Berlin", "Europe/Berlin", 23),
+        ("Etc/GMT-3", "Etc/GMT-3", 1), ("UT", "UTC", 22),
+    ],
+)  # fmt: skip
+def test_zones_of_spark_have_the_name_that_arrow_knows(zone, name, hour):
+    """Functions and windows failed on zones that Spark takes."""
+    assert arrow_zone(zone) == name
+    at = pa.array([1_700_000_000], pa.timestamp("s", name))  # 22:13 in Greenwich
+    assert pc.hour(at).to_pylist() == [hour] == [at[0].as_py().hour]
+
+
+def test_what_arrow_does_not_know_is_told_without_options():
+    with pytest.raises(od.SchemaError, match="local_timestamp refuses: Cannot locate or parse"):
+        od.Pipeline({"at": pa.timestamp("us", "nowhere")}).select(h=od.col("at").dt.hour())
