@@ -25,7 +25,7 @@ from ordstream.errors import SourceError
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.time_marks import TimeMark
-from ordstream.ground.nested_cast import align
+from ordstream.ground.nested_cast import align_output
 from ordstream.ground.ordertags import TAG, OrderTag, RunningIndex, source_serials, source_tags
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.lanes import laid_out
@@ -157,7 +157,7 @@ class Output:
             return
         if self._table is None:
             self._table = self._files.table(OUTPUT, self._schema)
-        self._table.write(align(batch, self._schema))
+        self._table.write(align_output(batch, self._schema))
         serial, index = (batch.column(batch.num_columns - k)[-1].as_py() for k in (2, 1))
         self.last = OrderTag(serial, index)
 
@@ -370,7 +370,7 @@ class FragmentPart:
             watchdog.guard(running.cancel)
             for batch in running:
                 if batch.num_rows:
-                    yield align(_with_result(batch), self.output)
+                    yield align_output(_with_result(batch), self.output)
             left = running.left_marks(self.marks.behind) if self.marks.makes else []
         yield from rows_of(self.marks, self.output, self.marks.left(left))
         seconds = time.process_time() - began

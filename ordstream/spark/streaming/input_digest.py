@@ -14,7 +14,7 @@ from ordstream.ground.types import is_list
 
 
 class InputDigest:
-    """Digest of rows in order, whatever batches they come in.
+    """Digest of rows in order, whatever batches they come in, and in whatever time zone the session is.
 
     Attributes
     ----------
@@ -40,6 +40,9 @@ class InputDigest:
         self._update(f"{name} valid", valid.astype(np.uint8).tobytes())
         values = values.drop_null()
         kind = values.type
+        if pat.is_time(kind):  # to numpy they are objects, whose bytes say where they lie
+            values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+            kind = values.type
         if (
             pat.is_string(kind)
             or pat.is_binary(kind)
@@ -56,10 +59,16 @@ class InputDigest:
         elif pat.is_struct(kind):
             for number, one in enumerate(values.flatten()):
                 self._add(f"{name}.{number}", one)
-        elif pat.is_integer(kind) or pat.is_floating(kind) or pat.is_temporal(kind) or pat.is_boolean(kind):
+        elif pat.is_map(kind):
+            ends = values.offsets.to_numpy().astype(np.int64)
+            first, count = int(ends[0]), int(ends[-1] - ends[0])
+            self._update(f"{name} lengths", np.diff(ends).tobytes())
+            self._add(f"{name}[key]", values.keys.slice(first, count))
+            self._add(f"{name}[value]", values.items.slice(first, count))
+        elif _has_numpy_values(kind):
             plain = values.to_numpy(zero_copy_only=False)
             self._update(name, np.ascontiguousarray(plain).tobytes())
-        else:  # decimals, maps: rare, and their text tells them apart
+        else:  # decimals: rare, and their text tells them apart
             self._update(name, "\0".join(map(repr, values.to_pylist())).encode() + b"\0" * bool(len(values)))
 
     def _update(self, name: str, data: Any) -> None:
@@ -73,6 +82,13 @@ class InputDigest:
         for name in sorted(self._parts):
             whole.update(name.encode() + b"\0" + self._parts[name].digest())
         return whole.hexdigest()
+
+
+def _has_numpy_values(kind: pa.DataType) -> bool:
+    """Numbers and times that are no objects to numpy. Instants are counts there, of no time zone."""
+    if pat.is_temporal(kind):
+        return not pat.is_interval(kind)
+    return bool(pat.is_integer(kind) or pat.is_floating(kind) or pat.is_boolean(kind))
 
 
 def _joined(values: pa.Array) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import LATE, OUTPUT, Said
 from ordstream.spark.streaming.stored_state import stored
+from ordstream.spark.streaming.whole_epochs import KEPT
 
 
 def read_output(
@@ -128,7 +130,8 @@ def state(
     PlanError
         There is no such operator with a state, or no such epoch, or the stream is finished.
     CheckpointError
-        Nothing was committed, or the state is damaged or gone.
+        Nothing was committed, or the state is damaged or gone; also while the frame is read, where the
+        stream has gone on by two epochs since.
     """
     session, log = running_session(spark, "state"), EpochLog(checkpoint)
     manifest = log.last()
@@ -156,7 +159,8 @@ def state(
             f"no operator {operator!r} has a state behind epoch {manifest.number}; there are: {there}"
         )
     parts = list(states[operator])
-    rows = stored(str(log.folder), manifest.number, {operator: parts})[operator]
+    with _told_if_collected(log.folder, manifest.number):
+        rows = stored(str(log.folder), manifest.number, {operator: parts})[operator]
     # a node to which no row came keeps its file, in which an aggregation that was added since is missing
     schema = max((kind for _, kind in rows.kinds), key=len)
     schema = schema if len(rows.kinds) == 1 else nullable_columns(schema)
@@ -181,9 +185,38 @@ class StateFunction(Shipped):
         """Yield the rows."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                states = stored(self.folder, self.number, {self.operator: [self.parts[number]]})
-                for rows in states[self.operator].batches():
-                    yield align(_with_all(rows, self.output), self.output)
+                yield from self._rows_of(self.parts[number])
+
+    def _rows_of(self, part: Said) -> Iterator[pa.RecordBatch]:
+        with _told_if_collected(self.folder, self.number):
+            states = stored(self.folder, self.number, {self.operator: [part]})
+            for rows in states[self.operator].batches():
+                yield align(_with_all(rows, self.output), self.output)
+
+
+@contextlib.contextmanager
+def _told_if_collected(folder: str | os.PathLike[str], number: int) -> Iterator[None]:
+    """A file that is not there since the stream has gone on is no damage, and to go back is no way to it.
+
+    Raises
+    ------
+    CheckpointError
+        The state behind epoch `number` is gone, and the stream is further.
+    """
+    try:
+        yield
+    except CheckpointError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        newest = max(EpochLog(folder).numbers(), default=-1)
+        if newest <= number:
+            raise
+        # behind a `rewind` fewer are there: those that it took back were among the last
+        why = "is no longer kept" if number <= newest - KEPT else "is gone"
+        raise CheckpointError(
+            f"{folder}: the state behind epoch {number} {why} (the stream is at epoch {newest}; the last "
+            f"{KEPT} that ran are kept): call state() again, or name a later epoch"
+        ) from error.__cause__  # not from the error: a task's trace would show its advice
 
 
 def _with_all(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,33 @@ def precede(rows: pa.RecordBatch, row: pa.RecordBatch) -> Bools:
 
 
 def _compared(column: pa.Array, value: pa.Scalar) -> tuple[Bools, Bools]:
-    nulls = _bools(pc.is_null(column))
+    nulls, none = _bools(pc.is_null(column)), np.zeros(len(column), dtype=np.bool_)
     if not value.is_valid:
-        return np.zeros(len(column), dtype=np.bool_), nulls
-    if pat.is_floating(column.type):
-        nans = _bools(pc.is_nan(column))
-        if np.isnan(value.as_py()):
-            return ~nans, nans
-    return nulls | _bools(pc.less(column, value)), _bools(pc.equal(column, value))
+        return none, nulls
+    nans = _bools(pc.is_nan(column)) if pat.is_floating(column.type) else none
+    if pat.is_floating(value.type) and np.isnan(value.as_py()):
+        return ~nans, nans
+    if _alike(column.type, value.type):
+        return nulls | _bools(pc.less(column, value)), _bools(pc.equal(column, value))
+    # Arrow takes both to one type, which may not hold them: an error, or another order
+    wanted, before, same = _exact(value.as_py()), nulls.copy(), np.zeros_like(nulls)
+    plain = ~(nulls | nans)
+    numbers = [_exact(number) for number in column.filter(pa.array(plain)).to_pylist()]
+    before[plain] = [number < wanted for number in numbers]
+    same[plain] = [number == wanted for number in numbers]
+    return before, same
+
+
+def _alike(a: pa.DataType, b: pa.DataType) -> bool:
+    """Arrow compares values of these types by what they are."""
+    if a == b or kind(a) != "number":
+        return True
+    return any(is_one(a) and is_one(b) for is_one in (pat.is_signed_integer, pat.is_floating))
+
+
+def _exact(number: int | float | Decimal) -> int | Decimal:
+    """A number as Python compares it with any other, whatever a decimal context traps."""
+    return Decimal.from_float(number) if isinstance(number, float) else number
 
 
 def _bools(found: pa.Array) -> Bools:
