@@ -132,7 +132,8 @@ def test_a_stream_that_was_finished_says_where_its_state_is(run):
         with pytest.raises(PlanError, match=r"no operator .* has a state behind epoch 0; there are"):
             od.spark.state(checkpoint, name, epoch=0)
     od.spark.rewind(checkpoint, to=-1)
-    od.spark.finish(checkpoint)
+    with pytest.warns(RuntimeWarning, match="planned micro-batch 0 "):  # which stays for the next start
+        od.spark.finish(checkpoint)
     with pytest.raises(PlanError, match=r"was finished at epoch 0, .*; there is no epoch in front of it"):
         od.spark.state(checkpoint, "count_1")
 

@@ -176,9 +176,10 @@ class Arriving(Iterator[pa.RecordBatch]):
         else:
             latest = pa.scalar(arrival.latest, pa.int64()).cast(key.column(0).type).as_py()
             why = f"{shown} lies more than slack behind {latest!r}, the largest before this micro-batch"
+        wait = "wait (slack=)" if arrival.slack is None else "wait longer (a larger slack=)"
         return SourceError(
-            f"{count:,} row(s) of this micro-batch came too late: {why}. Let rows wait (slack=), or say "
-            "what becomes of late ones (late='drop', late='side_output')"
+            f"{count:,} row(s) of this micro-batch came too late: {why}. Let rows {wait}, or say what "
+            "becomes of late ones (late='drop', late='side_output')"
         )
 
     def _sorted(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

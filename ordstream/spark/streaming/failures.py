@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 import traceback
-from typing import Any, cast
 
 from ordstream import errors
-from ordstream.errors import CheckpointError, OrdstreamError, PlanError, SchemaError, SourceError
+from ordstream.errors import CheckpointError, OperatorError, OrdstreamError
 
 #: What a Python trace ends with where the error is ours, in what Spark makes of a failed task: its first
 #: line, and those below it that say where (the user's file and line, the row).
@@ -18,7 +19,14 @@ LOGGED = 20_000
 #: pattern that takes stack for each character: its thread dies of some thousands of them.
 _SOUGHT = "py4j.protocol.Py4JJavaError: An error occurred while calling"
 #: How Spark says that another driver has written into its log, before this one, what it was about to write.
-_CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "SparkConcurrentModificationException")
+_CONCURRENT = (
+    "CONCURRENT_STREAM_LOG_UPDATE",
+    "SparkConcurrentModificationException",
+    "Multiple streaming jobs detected",
+    "Multiple streaming queries are concurrently using",
+)
+#: How an `OperatorError` is written.
+_OPERATOR = re.compile(r"operator (.+?) failed at serial (\d+)(.*)", re.DOTALL)
 _INTERRUPTIONS = (
     "java.lang.InterruptedException",
     "java.io.InterruptedIOException",
@@ -36,10 +44,29 @@ def told_by_task(error: BaseException) -> BaseException:
     if not found:
         return overtaken(error) or error
     kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
-    plain = isinstance(kind, type) and issubclass(
-        kind, SourceError | PlanError | SchemaError | CheckpointError
-    )
-    return cast(Any, kind)(text) if plain else OrdstreamError(text)
+    if not (isinstance(kind, type) and issubclass(kind, OrdstreamError)):
+        return OrdstreamError(text)
+    if issubclass(kind, OperatorError):
+        return _of_operator(text) or OrdstreamError(text)
+    return kind(text)
+
+
+def _of_operator(text: str) -> OperatorError | None:
+    """The error that has this text; None: there is none. A row that is shortened, or has values that Python
+    does not read back, stays in the reason.
+    """
+    match = _OPERATOR.fullmatch(text)
+    if match is None:
+        return None
+    rest, _, row = match[3].rpartition("\n  row: ")
+    rest, _, place = rest.rpartition("\n  at: ") if "\n  at: " in rest else (rest, "", "")
+    for fields in ((row, rest, place), ("None", match[3], "")):
+        with contextlib.suppress(SyntaxError, ValueError):
+            name, values = ast.literal_eval(match[1]), ast.literal_eval(fields[0])
+            error = OperatorError(name, int(match[2]), values, fields[1].removeprefix(": "), fields[2])
+            if str(error) == text:
+                return error
+    return None
 
 
 def overtaken(error: BaseException) -> CheckpointError | None:
@@ -47,9 +74,9 @@ def overtaken(error: BaseException) -> CheckpointError | None:
     if isinstance(error, OrdstreamError) or not any(one in str(error) for one in _CONCURRENT):
         return None
     return CheckpointError(
-        "another driver writes Spark's log of this stream at the same time, so this one stops, and has "
-        "published nothing of the micro-batch. Two queries ran on one checkpoint: give one of them a "
-        "checkpoint of its own"
+        "another driver writes Spark's log of this stream at the same time, so this one stops, and "
+        "publishes no further epoch; what is committed stays. Two queries ran on one checkpoint: give one "
+        "of them a checkpoint of its own"
     )
 
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from ordstream.errors import CheckpointError, OrdstreamError, PlanError, told
+from ordstream.errors import CheckpointError, NodeLost, OrdstreamError, PlanError, told
 from ordstream.ground.ordertags import OrderTag
 from ordstream.spark.streaming.balancing import figures
 from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
@@ -42,6 +43,32 @@ STOP_LOGGERS = (
     "org.apache.spark.util.Utils",
     "py4j",
 )
+
+
+#: What Java, or a micro-batch's trace, says where the session was stopped.
+_STOPPED = "Cannot call methods on a stopped SparkContext"
+
+
+def without_spark(error: BaseException) -> NodeLost | None:
+    """What an error says of the end of Spark itself, in our words; None: it says something else."""
+    if isinstance(error, OrdstreamError):
+        return None
+    if _STOPPED in str(error):
+        return _session_stopped()
+    # a bare Py4JError: Java's answer did not come, or another Java knows none of our objects
+    if isinstance(error, OSError | Py4JNetworkError) or type(error) is Py4JError:
+        return NodeLost(
+            "Spark's Java process has ended, and the stream with it. What is committed stays: start Python "
+            "again, and the stream with the same checkpoint"
+        )
+    return None
+
+
+def _session_stopped() -> NodeLost:
+    return NodeLost(
+        "the stream's Spark session was stopped, and the stream with it. What is committed stays: start "
+        "another session, and the stream with the same checkpoint"
+    )
 
 
 def epoch_of(log: EpochLog, manifest: EpochManifest) -> Epoch:
@@ -323,17 +350,54 @@ class StreamQuery:
         self.query = query
         self.checkpoint: Path = batches.log.folder
         self._batches = batches
+        self._over = False  # it had ended while Spark was there
+        self._lost: NodeLost | None = None
 
     def __repr__(self) -> str:
         return f"StreamQuery({str(self.checkpoint)!r}, active={self.isActive})"
 
     def __getattr__(self, name: str) -> Any:
+        if name == "query":  # of a copy that is being made: it has no attributes yet
+            raise AttributeError(name)
         return getattr(self.query, name)
 
     @property
     def isActive(self) -> bool:
-        """The stream has not ended."""
-        return bool(self.query.isActive)
+        """The stream has not ended: neither itself, nor with Spark's session or its Java process."""
+        try:
+            active = bool(self.query.isActive)
+        except Exception as error:
+            self._lose(error)
+            return False
+        if active and self._batches.thread != threading.get_ident() and self._is_session_stopped():
+            # its thread would fail at the next micro-batch only, and who waits for it would wait until then
+            self._lost = self._lost or _session_stopped()
+            self._end()
+            return False
+        self._over |= not active and self._lost is None
+        return active
+
+    def _is_session_stopped(self) -> bool:
+        try:
+            java: Any = self.query._jsq
+            return bool(java.sparkSession().sparkContext().isStopped())
+        except Exception:  # another version of PySpark
+            return False
+
+    def _lose(self, error: Exception) -> None:
+        """Keep that Spark has ended before the stream did; anything else is raised again."""
+        lost = without_spark(error)
+        if lost is None:
+            raise error
+        if not self._over:
+            self._lost = self._lost or lost
+
+    def _end(self) -> None:
+        try:
+            self.query.stop()
+        except Exception as error:
+            self._lose(error)
+        self._over |= self._lost is None
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
         """Wait until the stream has ended, or so many seconds; whether it has.
@@ -342,18 +406,32 @@ class StreamQuery:
         ------
         OrdstreamError
             What ended it, where it is ours.
+        NodeLost
+            Spark's session was stopped, or its Java process has ended.
         pyspark.errors.StreamingQueryException
             Anything else.
         """
+        ended: bool | None = True
         try:
-            ended = self.query.awaitTermination(cast(Any, timeout))
+            if self.isActive or self._lost is None:
+                ended = self.query.awaitTermination(cast(Any, timeout))
         except StreamingQueryException as error:
+            self._over = True
             self._batches.close()
             self._raise(error)
             return True
+        except Exception as error:
+            self._lose(error)
         if not self.isActive:
             self._batches.close()
+        self._raise_lost()
         return True if ended is None else bool(ended)
+
+    def _raise_lost(self) -> None:
+        """What ended the stream, where Spark can't be asked."""
+        if self._lost is not None:
+            found = self._batches.failure
+            raise (found if isinstance(found, OrdstreamError) else self._lost) from None
 
     def processAllAvailable(self) -> None:
         """Wait until all rows that are there now are committed; for tests."""
@@ -361,6 +439,9 @@ class StreamQuery:
             self.query.processAllAvailable()
         except StreamingQueryException as error:
             self._raise(error)
+        except Exception as error:
+            self._lose(error)
+            self._raise_lost()
 
     def _raise(self, error: StreamingQueryException) -> None:
         """What ended the stream, but for a stop."""
@@ -369,13 +450,20 @@ class StreamQuery:
 
     def exception(self) -> BaseException | None:
         """What ended the stream; None: nothing did."""
-        return self._ended_by(self.query.exception())
+        error = None
+        try:
+            error = self.query.exception()
+        except Exception as without:
+            self._lose(without)
+        return self._ended_by(error)
 
     def _ended_by(self, error: BaseException | None) -> BaseException | None:
         """Ours, where it is ours; else what Spark says. A source may fail where no micro-batch runs."""
         found = self._batches.failure
+        if not isinstance(found, OrdstreamError) and self._lost is not None:
+            return self._lost
         if error is not None and not isinstance(found, OrdstreamError):
-            found = told_by_task(error)
+            found = without_spark(error) or told_by_task(error)
         stopped = self._batches.stopping and self._batches.failure is None
         return found if isinstance(found, OrdstreamError) or not stopped else None
 
@@ -390,7 +478,7 @@ class StreamQuery:
         with self._batches.busy:
             self._batches.stopping = True
             with _hushed():
-                self.query.stop()
+                self._end()
         self._batches.close()
 
     def give_way(self) -> None:
@@ -401,7 +489,7 @@ class StreamQuery:
         if self._batches.thread == threading.get_ident():
             return
         with _hushed():
-            self.query.stop()
+            self._end()
         with self._batches.busy:  # Spark does not wait for what Python still does
             self._batches.close()
 
@@ -463,5 +551,6 @@ def _hushed() -> Iterator[None]:
     try:
         yield
     finally:
-        for name, level in before.items():
-            set_level(name, level)
+        with contextlib.suppress(OSError, Py4JError):  # Java has ended meanwhile
+            for name, level in before.items():
+                set_level(name, level)

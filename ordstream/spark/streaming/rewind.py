@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from ordstream.errors import CheckpointError, PlanError, shown
@@ -83,6 +84,41 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
             f"{log.folder}: can't be taken back to epoch {target}: {error}; mend that, and call rewind again"
         ) from error
     return target
+
+
+def check_log(log: EpochLog, newest: int) -> None:
+    """Look whether Spark's log ends where ours does, before a stream is sealed behind epoch `newest`.
+
+    Raises
+    ------
+    CheckpointError
+        Spark has committed more.
+
+    Warns
+    -----
+    RuntimeWarning
+        It has planned one more: a micro-batch that failed, or was stopped before it began.
+    """
+    try:
+        done = max(_entries(log.folder / SPARK / "commits"), default=-1)
+        planned = max(_entries(log.folder / SPARK / "offsets"), default=-1)
+    except OSError as error:
+        raise CheckpointError(f"{error.filename}: can't be read: {error.strerror or error}") from error
+    back = f"od.spark.rewind({str(log.folder)!r}, to={newest})"
+    again = "start the stream once more (trigger='available now'), then finish it"
+    if done > newest:
+        raise CheckpointError(
+            f"Spark has committed micro-batch {done}, and the last committed epoch is {newest}: epochs "
+            f"between them are missing from {log.folder}. Put them back; or take Spark's log back to it "
+            f"({back}), and {again}"
+        )
+    if planned > newest:
+        warnings.warn(
+            f"Spark has planned micro-batch {planned} of {log.folder}, whose rows are not committed: the "
+            f"finished stream leaves them out. To have them, take the end back ({back}), and {again}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _interrupted(spark: Path, newest: int) -> bool:

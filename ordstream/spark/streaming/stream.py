@@ -56,6 +56,7 @@ from ordstream.spark.streaming.failures import overtaken
 from ordstream.spark.streaming.micro_batch import InOrder, Sorting
 from ordstream.spark.streaming.on_driver import NEVER, SmallBatches
 from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery, forget_ended
+from ordstream.spark.streaming.rewind import check_log
 from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
 from ordstream.spark.streaming.stored_state import stored
 from ordstream.spark.streaming.stream_arguments import (
@@ -209,6 +210,7 @@ def stream(
         small,
     )
     sinks, writer = sinks_of(sink), writer_of(prepared, name, trigger)
+    _check_free(folder_of(checkpoint), df.sparkSession, name)
     log = _opened(pipeline, checkpoint, order, zone)  # behind the checks: what is refused begins no stream
     last = _check_last(log, pipeline, options)
     if carried.zoned and log.time_zone not in (None, zone):
@@ -218,7 +220,7 @@ def stream(
             "the zone back, or begin anew with another checkpoint"
         )
     runner = replace(runner, log=log)
-    if _replaced(log.folder, df.sparkSession):
+    if _replaced(log.folder):
         last = _check_last(log, pipeline, options)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
     delivery.open(last)
@@ -268,7 +270,12 @@ def finish(
     PlanError
         The stream still runs; there is no pipeline, or no session.
     CheckpointError
-        As for `stream`; nothing was committed yet.
+        As for `stream`; Spark's log has more micro-batches than are committed here.
+
+    Warns
+    -----
+    RuntimeWarning
+        Spark has planned a micro-batch that failed, or did not begin: its rows are left out.
     """
     path = folder_of(checkpoint)
     given: dict[str, Any] = {"nodes": nodes, "workers": workers, "grouping": "hash", "options": options}
@@ -298,6 +305,7 @@ def finish(
     sealed = last is not None and last.finished
     if not sealed:
         last = _check_last(log, pipeline, given["options"])
+        check_log(log, -1 if last is None else last.number)
     delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
     try:
         delivery.open(last)
@@ -336,12 +344,37 @@ def is_running(path: Path) -> bool:
         return False
 
 
-def _replaced(path: Path, session: SparkSession) -> bool:
+def _check_free(path: Path, session: SparkSession, name: str | None) -> None:
+    """Whether Spark would start a query of this name with this checkpoint: it refuses with Java's trace, and
+    when the sinks are open.
+
+    Raises
+    ------
+    PlanError
+        A query with one of the two runs, and stays.
+    """
+    former = _started[path.resolve()][1]["query"] if is_running(path) else None
+    if former is not None and str(session.conf.get(ENDS_THE_FORMER)).lower() != "true":
+        raise PlanError(
+            f"the stream of {path} still runs: stop it (query.stop()), then start it again; or let Spark "
+            f"end it ({ENDS_THE_FORMER}=true)"
+        )
+    if name is None:
+        return
+    for query in session.streams.active:
+        if query.name == name and (former is None or query.id != former.id):
+            raise PlanError(
+                f"name={name!r}: another query of this session has this name, and still runs: stop it, or "
+                "choose another name"
+            )
+
+
+def _replaced(path: Path) -> bool:
     """Whether a query of this process had the stream, which has ended then. Spark would end it when the next
     one starts; but what it still commits, and delivers, must be known before.
     """
-    if not is_running(path) or str(session.conf.get(ENDS_THE_FORMER)).lower() != "true":
-        return False  # Spark says that it runs
+    if not is_running(path):
+        return False
     _started[path.resolve()][1]["query"].give_way()
     return True
 

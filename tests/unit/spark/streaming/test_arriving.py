@@ -110,7 +110,7 @@ def test_late_rows_are_refused_dropped_or_put_aside(tmp_path):
     raising = Batches(tmp_path / "raise")
     raising.take([(7, 1), (8, 2)])
     with pytest.raises(
-        SourceError, match=r"3 row\(s\) of this micro-batch came too late: ts None comes before ts 8"
+        SourceError, match=r"3 row\(s\) .* came too late: ts None comes before ts 8.*wait \(slack=\), or"
     ):
         raising.take(late)
     for name in ("drop", "side_output"):
@@ -151,7 +151,7 @@ def test_a_row_behind_the_watermark_is_late_whatever_has_a_serial(tmp_path):
     assert batches.said["late"] == 0
     raising = Batches(tmp_path / "raise", slack=4)
     raising.take([(2, 1), (14, 2)])
-    with pytest.raises(SourceError, match=r"1 row\(s\) .* ts 9 lies more than slack behind 14, the largest"):
+    with pytest.raises(SourceError, match=r"1 row.* ts 9 lies more than slack behind 14, .*a larger slack="):
         raising.take([(9, 3), (10, 4)])
     assert batches.take([], flush=True) == [(16, 7), (20, 6)]
 

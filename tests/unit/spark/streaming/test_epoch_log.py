@@ -17,7 +17,7 @@ from ordstream.snapshots.files import Files
 from ordstream.spark.streaming import epoch_log
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
-from ordstream.spark.streaming.rewind import rewind
+from ordstream.spark.streaming.rewind import check_log, rewind
 from ordstream.spark.streaming.sinks.same_columns import columns_of, difference
 from ordstream.spark.streaming.whole_epochs import way_back
 
@@ -269,6 +269,34 @@ def test_rewind_may_be_killed_at_any_step(tmp_path, monkeypatch):
         newest = [newest_of_spark(log, name) for name in ("commits", "offsets")]
         assert [log.last().number, *newest] == [3, 3, 4]
     assert done
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+def test_a_seal_that_leaves_a_micro_batch_of_spark_out_says_so(tmp_path, epochs):
+    """It sealed over one that had failed: its rows are in no output, and nobody was told."""
+    log = filled(tmp_path / "c", epochs)
+    check_log(log, epochs - 1)  # Spark's log is not there
+    spark = log.folder / "spark"
+    for name in ("commits", "offsets"):
+        (spark / name).mkdir(parents=True)
+        (spark / name / ".0.crc").touch()
+        for number in range(epochs):
+            (spark / name / str(number)).touch()
+    check_log(log, epochs - 1)
+    if epochs:
+        (spark / "commits" / str(epochs - 1)).unlink()  # a crash between our commit and Spark's
+        check_log(log, epochs - 1)
+    (spark / "offsets" / str(epochs)).touch()
+    with pytest.warns(RuntimeWarning, match=rf"planned micro-batch {epochs} .*once more .*, then finish"):
+        check_log(log, epochs - 1)
+    (spark / "commits" / str(epochs)).touch()
+    with pytest.raises(CheckpointError, match=rf"has committed micro-batch {epochs}, and"):
+        check_log(log, epochs - 1)
+    assert rewind(log.folder, to=epochs - 1) == epochs - 1  # as it says
+    with pytest.warns(RuntimeWarning, match="planned micro-batch"):
+        check_log(log, epochs - 1)
+    (spark / "offsets" / str(epochs)).unlink()
+    check_log(log, epochs - 1)
 
 
 def test_what_rewind_advises_can_be_done(tmp_path):
