@@ -25,11 +25,11 @@ def dumps(answer: Any) -> bytes:
     try:
         data = pickle.dumps(answer)
         pickle.loads(data)
-    except Exception:
+    except BaseException:  # what a user's exception does to be pickled may raise anything
         plain = pickle.dumps(_told(answer))
         try:
             named = _by_name(answer)
-        except Exception:
+        except BaseException:
             return plain
         return pickle.dumps(_Either(named, plain))
     return data

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordstream._core.flow.worker_thread import room_for_exceptions
 from ordstream.errors import PlanError
 from ordstream.node.gathering import Gathered, Passing
 from ordstream.node.settings import Settings
@@ -242,6 +243,7 @@ class Feeder:
         return None
 
     def _run(self) -> None:
+        room_for_exceptions()
         try:
             while not self._stopping and not self.closed and not self.core.source_ended:
                 self.retire()

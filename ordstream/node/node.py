@@ -165,12 +165,12 @@ class Stream(Unmoved, Reader):
             self._core, batches, self._source_schema, settings, most, dates_rows=bool(self._made.sheds)
         )
         self._workers = WorkerThreads(self._core)
-        self._started = 0.0
-        self._seconds = 0.0
+        self._started = self._seconds = 0.0
         self._pid = os.getpid()
         self._exhausted = False
         self._report: Report | None = None
         self._markers: npt.NDArray[np.int64] = np.empty((0, 4), np.int64)
+        self._reserve: Any = np.empty(96 << 10, np.uint8)  # for `close`, where the run took all memory
         self._shed: ShedOutcome | None = None
         self._failure: BaseException | None = None
         # of a closed stream
@@ -522,7 +522,7 @@ class Stream(Unmoved, Reader):
         with self._feeder.lock:
             if self._feeder.closed or self._giving_back:
                 return  # another thread was faster, or a signal handler of this one is here
-            self._giving_back = True
+            self._giving_back, self._reserve = True, None
             try:
                 self._seconds = time.perf_counter() - self._started if self._started else 0.0
                 statistics, samples = self._core.statistics(), self._core.samples()

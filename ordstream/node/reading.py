@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ordstream._core.flow.worker_thread import room_for_exceptions
 from ordstream.node.worker_threads import SourceThread, join, start
 
 
@@ -74,6 +75,7 @@ class Reading:
             join(self._thread, max(0.0, seconds))
 
     def _run(self) -> None:
+        room_for_exceptions()
         try:
             for batch in self._batches:
                 if not self._put(batch):

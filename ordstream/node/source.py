@@ -44,7 +44,9 @@ def is_live(data: Any) -> bool:
     """
     if isinstance(data, Reader):
         return True
-    if isinstance(data, pa.Table | pa.RecordBatch | list | tuple):
+    if isinstance(data, list | tuple):  # a reader may be among its batches
+        return any(hasattr(one, "__arrow_c_stream__") and is_live(one) for one in data)
+    if isinstance(data, pa.Table | pa.RecordBatch):
         return False
     return not (hasattr(data, "__arrow_c_stream__") and hasattr(data, "__len__"))
 
@@ -84,7 +86,7 @@ def batches(
         For data of another kind, or a batch that does not fit the schema.
     """
     found = _batches(data, schema, without_nulls, most, fitted)
-    if not isinstance(data, pa.Table | list | tuple):
+    if not isinstance(data, pa.Table | list | tuple) or is_live(data):
         return found
     return gathered(found, batch_bytes_of(schema), most)
 

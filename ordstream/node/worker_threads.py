@@ -16,7 +16,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ordstream._core.flow.worker_thread import have_left, interrupt, start_surely, work
+from ordstream._core.flow.worker_thread import (
+    have_left,
+    interrupt,
+    room_for_exceptions,
+    start_surely,
+    work,
+)
 
 if sys.platform != "win32":
     import resource
@@ -110,6 +116,7 @@ class WorkerThreads:
         wanted = self._core.hire()
         if not wanted:
             return
+        room_for_exceptions()
         for index in wanted:
             thread = threading.Thread(
                 target=self._work, args=(index,), name=f"ordstream-worker-{index}", daemon=True
@@ -169,12 +176,16 @@ class WorkerThreads:
             then()
 
         start(threading.Thread(target=wait, name="ordstream-closer", daemon=True))
-        warnings.warn(
-            f"a function that the run called did not return after Ctrl-C: {names} is left behind, and the "
-            "run's memory with it, until the function returns. Give what it waits for a timeout",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        try:
+            warnings.warn(
+                f"a function that the run called did not return after Ctrl-C: {names} is left behind, and "
+                "the run's memory with it, until the function returns. Give what it waits for a timeout",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        except RuntimeWarning as warning:  # by the user's filters: it must not replace the interrupt
+            if warning.__context__ is not None:
+                warning.__context__.add_note(str(warning))
 
     def _ended_by_interrupts(self) -> bool:
         """Whether all have left the core before they are given up: at once where Ctrl-C comes again."""

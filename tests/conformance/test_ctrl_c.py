@@ -135,6 +135,30 @@ def test_one_that_waits_in_c_is_left_behind(press, monkeypatch, read):
     assert of_ours() == []
 
 
+def test_the_warning_does_not_replace_the_interrupt(press, monkeypatch):
+    """`except Exception` caught Ctrl-C where warnings are errors."""
+    monkeypatch.setattr(worker_threads, "GIVEN_UP_S", 0.5)
+    lock = threading.Lock()
+    lock.acquire()
+
+    def waits(row):
+        if row.v == STUCK:
+            press()
+            with lock:
+                pass
+        return True
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyboardInterrupt) as told:
+            run(od.Pipeline(DATA.schema).filter(waits), 2)
+    assert "left behind" in "".join(told.value.__notes__)
+    lock.release()
+    until = time.monotonic() + 60
+    while of_ours() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
 def test_a_function_that_ends_in_time_is_not_interrupted(press, monkeypatch):
     monkeypatch.setattr(worker_threads, "MAY_END_S", 60)
     ended = []

@@ -7,6 +7,7 @@ does not depend on it.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -364,3 +366,50 @@ def test_more_than_2_gib_of_strings() -> None:
             rows += batch.num_rows
     assert rows == 60_000
     assert out.report.peak_bytes < 640 << 20
+
+
+SHORT = """
+    import gc, resource
+    import pyarrow as pa
+    import ordstream as od
+
+    schema = pa.schema([("s", pa.string())])
+    counts = od.Pipeline(schema).aggregate(n=od.count_distinct("s"))
+
+    def rows(n=5_000):
+        for first in range(0, 20_000_000, n):
+            texts = [f"key-{one}-abcdefghijklmnop" for one in range(first, first + n)]
+            yield pa.record_batch({"s": pa.array(texts)}, schema=schema)
+
+    counts.run(next(rows()), workers=0)
+    now = int(open("/proc/self/statm").read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (now + (MIB << 20), resource.RLIM_INFINITY))
+    out = counts.stream(rows(), workers=WORKERS)
+    try:
+        for batch in out:
+            pass
+    except (MemoryError, RuntimeError) as error:  # or no thread could be started
+        found = type(error).__name__
+        error = batch = None
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+    print(found, out._closed)
+    with counts.stream(rows(), workers=WORKERS) as again:
+        print("goes on")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds a process by RLIMIT_AS")
+@pytest.mark.skipif("ORDSTREAM_SANITIZE" in os.environ, reason="a sanitizer's shadow takes all there is")
+@pytest.mark.parametrize(("workers", "mib"), [(0, 200), (2, 190)])
+@pytest.mark.thin(1)
+def test_a_state_that_takes_all_memory_ends_the_run_and_nothing_else(workers: int, mib: int) -> None:
+    """Where not even a chunk for the failure could be made, a pointer of chance was freed; C++ ended the
+    process at a worker's first exception; and closing, which needs a little, left the run's memory taken."""
+    program = textwrap.dedent(SHORT).replace("WORKERS", str(workers)).replace("MIB", str(mib))
+    environment = os.environ | {"PYTHONPATH": str(Path(od.__file__).parents[1])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told, after = done.stdout.splitlines()
+    assert told in ("MemoryError True", "OperatorError True", "RuntimeError True")
+    assert (after, done.stderr) == ("goes on", "")

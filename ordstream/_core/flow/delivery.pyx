@@ -349,18 +349,19 @@ cdef void send_held(Operator* op, Worker* w, Slice* slice) noexcept nogil:
 cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols, Chunk* out,
                       Failure* failure) noexcept nogil:
     """Link a FAILURE chunk, which carries the failing row, behind `out` (the outputs of the rows before it).
-    Returns `out`.
+    Returns `out`; NULL: without memory the run ends, and nothing is linked.
 
-    Ownership: `failure` is taken. Without memory the run ends.
+    Ownership: `failure` is taken; it stays behind where there is no memory, since an exception in it needs
+    the GIL.
     """
+    cdef int64_t serial = slot_serial(source, failure.slot) if failure.slot >= 0 else source.last_serial
     cdef Chunk* f = chunk_new(w)
-    cdef int64_t serial
+    out.last_serial = serial - 1
     # what follows will not be delivered: admit no more; no partner
     store_relaxed(&op.run.ingress.stop, 1)
     if f == NULL:
         out_of_memory(op)
-        return out
-    serial = slot_serial(source, failure.slot) if failure.slot >= 0 else source.last_serial
+        return NULL
     f.kind = FAILURE
     f.failure = failure
     f.failed_operator = op.index
@@ -368,7 +369,6 @@ cdef Chunk* fail_unit(Operator* op, Worker* w, Chunk* source, const Column* cols
     f.last_serial = serial
     if failure.slot >= 0 and copy_row(w, f, cols, op.kernel.input, failure.slot) != 0:
         f.n = 0
-    out.last_serial = serial - 1
     out.link = f
     if op.lanes and failure.slot >= 0:
         cut_lanes(source, failure.slot)

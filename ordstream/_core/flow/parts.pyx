@@ -241,7 +241,8 @@ cdef void complete_rows(Operator* op, Worker* w, Chunk* c, Slice* slice) noexcep
     if failure != NULL:
         cut = failure.slot
         # Make the FAILURE chunk first: the row's columns are still those of the input.
-        fail_unit(op, w, c, c.cols, &empty_holder, failure)
+        if fail_unit(op, w, c, c.cols, &empty_holder, failure) == NULL:
+            return                                            # not sent: nothing behind it is delivered
         tail = empty_holder.link
         last = empty_holder.last_serial
     if op.kernel.in_place:
@@ -367,7 +368,8 @@ cdef void complete_punctuation(Operator* op, Worker* w, Chunk* c, Slice* slice) 
             if out == NULL:
                 out_of_memory(op)
                 return
-        fail_unit(op, w, c, NULL, out, failure)
+        if fail_unit(op, w, c, NULL, out, failure) == NULL:
+            return
         # the punctuation follows the failure; the egress drops it
         out.link.link = c
         operator_send(op, w, ticket, out)

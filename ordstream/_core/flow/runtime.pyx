@@ -42,6 +42,9 @@ from ordstream._core.ground.threads cimport (
     SPIN_LIMIT, YIELD_LIMIT, cpu_pause, cpu_yield, now_ns, spin_lock_backoff,
 )
 
+cdef extern from "<exception>" namespace "std" nogil:
+    int uncaught_exceptions()
+
 cdef enum:
     ADAPT_EVERY = 16               # choices between two looks at the chunk size, where calls cost little
     ADAPT_FIRST = 64               # choices of a run, each with a look: it begins with the smallest chunks
@@ -422,7 +425,9 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
     cdef int64_t wait
     cdef int64_t patience = rt.park_ns
     cdef int op
-    cdef int idle = 0
+    # C++ makes a thread's room for exceptions when first asked for it, and ends the process where it gets
+    # none: the first one may be that memory is short. A pure function: its answer (0) must be of use.
+    cdef int idle = min(uncaught_exceptions(), 0)
     if not embedded:
         # read by adapt_workers; a stale value drops a slot
         add_relaxed(&rt.running, 1)

@@ -167,13 +167,13 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
             out = c
             out.n = 0
         if out != c:
-            out = fail_unit(op, w, c, cols, out, failure)
+            fail_unit(op, w, c, cols, out, failure)
             bytes = out.last_serial
             if inherit(op, w, out, c) != 0:
                 out_of_memory(op)
             out.last_serial = bytes
         else:
-            out = fail_unit(op, w, c, cols, out, failure)
+            fail_unit(op, w, c, cols, out, failure)
     elif out == NULL:
         out_of_memory(op)
         c.n = 0

@@ -13,6 +13,9 @@ from time import monotonic
 cdef extern from "Python.h":
     int PyThreadState_SetAsyncExc(unsigned long thread, PyObject* exception)
 
+cdef extern from "<exception>" namespace "std":
+    int uncaught_exceptions()
+
 
 # The stack size of new threads is one number for the whole process. This lock is held while it is ours and
 # not the user's.
@@ -59,6 +62,13 @@ def start_surely(thread, Py_ssize_t stack):
             _signal.signal(_signal.SIGINT, present)
         if came:
             _signal.raise_signal(_signal.SIGINT)
+
+
+def room_for_exceptions():
+    """Have C++ make the calling thread's room for exceptions, while there is memory (worker_loop does so for
+    workers): it ends the process where it gets none for the first one. Returns 0.
+    """
+    return uncaught_exceptions()
 
 
 def work(core, int index, left):

@@ -206,6 +206,21 @@ def test_a_source_that_yields_itself():
         read(Endless())
 
 
+def test_a_reader_in_a_list_is_read_as_it_gives():
+    """Its batches were gathered as those of a table are: none left before the reader's end."""
+    asked = []
+
+    def batches():
+        for number in range(3):
+            asked.append(number)
+            yield TABLE.to_batches()[0]
+
+    reader = pa.RecordBatchReader.from_batches(TABLE.schema, batches())
+    found = source.batches([reader], TABLE.schema)
+    next(found)
+    assert asked == [0]
+
+
 def test_which_sources_get_a_thread():
     for data in (
         TABLE,
@@ -213,8 +228,11 @@ def test_which_sources_get_a_thread():
         TABLE.to_batches(),
         tuple(TABLE.to_batches()),
         pl.DataFrame(TABLE),
+        [pl.DataFrame(TABLE)],
     ):
         assert not source.is_live(data)
+    for data in ([TABLE.to_reader()], (TABLE, OnlyStream(TABLE))):
+        assert source.is_live(data)
     assert source.is_live(TABLE.to_reader())
     assert source.is_live(OnlyStream(TABLE))
     assert source.is_live(iter(TABLE.to_batches()))
