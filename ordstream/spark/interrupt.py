@@ -182,10 +182,7 @@ class InterruptibleFrame(ClassicDataFrame):
 
     def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Any]:
         """As `DataFrame.toLocalIterator`; a task's error is what the other actions raise."""
-        try:
-            yield from super().toLocalIterator(prefetchPartitions)
-        except Py4JJavaError as error:  # PySpark hands Java's exceptions over as they are
-            raise _task_error(error) from None
+        return _with_task_errors(super().toLocalIterator(prefetchPartitions))
 
     def toPandas(self) -> Any:
         """As `DataFrame.toPandas`."""
@@ -206,6 +203,13 @@ class InterruptibleFrame(ClassicDataFrame):
     def foreachPartition(self, f: Callable[..., None]) -> None:
         """As `DataFrame.foreachPartition`."""
         self._run(super().foreachPartition, f)
+
+
+def _with_task_errors(rows: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from rows
+    except Py4JJavaError as error:  # PySpark hands Java's exceptions over as they are
+        raise _task_error(error) from None
 
 
 def _task_error(error: Py4JJavaError) -> Any:

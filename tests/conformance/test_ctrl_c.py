@@ -24,6 +24,14 @@ def of_ours():
     return [one for one in threading.enumerate() if one.name.startswith("ordstream")]
 
 
+def assert_all_go() -> None:
+    """The threads that were left behind end as soon as they can."""
+    until = time.monotonic() + 60
+    while of_ours() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert of_ours() == []
+
+
 @pytest.fixture
 def press():
     """Sends Ctrl-C as soon as the function, which calls this, is at it."""
@@ -129,10 +137,7 @@ def test_one_that_waits_in_c_is_left_behind(press, monkeypatch, read):
     # everything else goes on, and what was left behind goes as soon as it can
     assert od.Pipeline(DATA.schema).filter(lambda row: row.v < 5).run(DATA, workers=2).table.num_rows == 5
     lock.release()
-    until = time.monotonic() + 60
-    while of_ours() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert of_ours() == []
+    assert_all_go()
 
 
 def test_the_warning_does_not_replace_the_interrupt(press, monkeypatch):
@@ -148,15 +153,13 @@ def test_the_warning_does_not_replace_the_interrupt(press, monkeypatch):
                 pass
         return True
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(KeyboardInterrupt) as told:
+    try:
+        with warnings.catch_warnings(action="error"), pytest.raises(KeyboardInterrupt) as told:
             run(od.Pipeline(DATA.schema).filter(waits), 2)
+    finally:
+        lock.release()
     assert "left behind" in "".join(told.value.__notes__)
-    lock.release()
-    until = time.monotonic() + 60
-    while of_ours() and time.monotonic() < until:
-        time.sleep(0.01)
+    assert_all_go()
 
 
 def test_a_function_that_ends_in_time_is_not_interrupted(press, monkeypatch):
@@ -198,7 +201,4 @@ def test_a_second_press_waits_no_longer(press, monkeypatch):
     with pytest.warns(RuntimeWarning, match="left behind"), pytest.raises(KeyboardInterrupt):
         run(od.Pipeline(DATA.schema).filter(waits), 2)
     lock.release()
-    until = time.monotonic() + 60
-    while of_ours() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert of_ours() == []
+    assert_all_go()
