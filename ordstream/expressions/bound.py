@@ -18,7 +18,7 @@ b) *i64*: add, sub, mul, neg, abs, floordiv are checked; a result outside int64 
 c) *f64*: IEEE 754, never an error: x / 0.0 is an infinity or NaN. floordiv(x, 0.0) is x / 0.0 and mod(x,
    0.0) is NaN; otherwise both are CPython's `float.__floordiv__` and `float.__mod__` (fmod, then moved to
    the sign of the divisor). `round` goes half to even (C rint). pow, exp, log, ... are C's with its special
-   cases.
+   cases; pow(x, 2.0) is x * x.
 d) *min, max*: `min(a, b) = a if a <= b or b is NaN else b`, `max(a, b) = a if a >= b or b is NaN else b`: a
    NaN loses.
 e) *Comparisons*: f64 as IEEE (NaN equals nothing); views by bytes.
@@ -255,6 +255,8 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def _power(a: float, b: float) -> float:
+    if b == 2.0:
+        return a * a
     odd = math.isfinite(b) and b == math.floor(b) and math.fmod(b, 2.0) != 0.0
     try:
         return math.pow(a, b)

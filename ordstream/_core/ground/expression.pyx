@@ -390,6 +390,7 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
     cdef Value* stack = <Value*> scratch_alloc(w, code.depth * <int64_t> sizeof(Value))
     cdef Value* top                                          # the last value
     cdef const Instruction* op
+    cdef const uint8_t* pick
     cdef int32_t i
     cdef int status = 0
     if stack == NULL:
@@ -421,7 +422,10 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
             if is_null_scalar(top):
                 top[0] = top[1]
             elif top.valid != NULL and not top.scalar:
-                status = choose(w, e, top.valid, top, top + 1, top)
+                pick = top.valid
+                if top[1].valid == NULL:                     # no row is left without a value
+                    top.valid = NULL
+                status = choose(w, e, pick, top, top + 1, top)
         elif op.op == OP_IF:
             top -= 2
             status = run_if(w, e, top, top + 1, top + 2)

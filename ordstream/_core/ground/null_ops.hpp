@@ -26,24 +26,45 @@ inline void kleene(bool is_or, uint8_t* ORD_RESTRICT r, uint8_t* ORD_RESTRICT rv
     }
 }
 
+// pick[i] ? x : y by masks: which of the two a row takes is often a matter of chance, and a branch that is
+// predicted wrongly costs ten times as much.
+struct Pair {
+    uint64_t low, high;
+};
+inline uint8_t pick_bits(uint8_t pick, uint8_t x, uint8_t y) { return pick ? x : y; }
+inline uint64_t pick_bits(uint8_t pick, uint64_t x, uint64_t y) {
+    const uint64_t mask = 0 - static_cast<uint64_t>(pick != 0);
+    return y ^ ((x ^ y) & mask);
+}
+inline Pair pick_bits(uint8_t pick, const Pair& x, const Pair& y) {
+    return Pair{pick_bits(pick, x.low, y.low), pick_bits(pick, x.high, y.high)};
+}
+
 template <class T>
 inline void choose(void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb, int64_t n) {
     T* ORD_RESTRICT out = static_cast<T*>(r);
     const T* x = static_cast<const T*>(a);
     const T* y = static_cast<const T*>(b);
-    if (!sa && !sb) {
-        for (int64_t i = 0; i < n; i++) out[i] = pick[i] ? x[i] : y[i];
+    if (sa && sb) {
+        const T one = x[0], other = y[0];
+        for (int64_t i = 0; i < n; i++) out[i] = pick_bits(pick[i], one, other);
+    } else if (sa) {
+        const T one = x[0];
+        for (int64_t i = 0; i < n; i++) out[i] = pick_bits(pick[i], one, y[i]);
+    } else if (sb) {
+        const T other = y[0];
+        for (int64_t i = 0; i < n; i++) out[i] = pick_bits(pick[i], x[i], other);
     } else {
-        for (int64_t i = 0; i < n; i++) out[i] = pick[i] ? x[sa ? 0 : i] : y[sb ? 0 : i];
+        for (int64_t i = 0; i < n; i++) out[i] = pick_bits(pick[i], x[i], y[i]);
     }
 }
 
 // r[i] = pick[i] ? a[i] : b[i], `width` bytes per value.
 inline void select(int width, void* r, const uint8_t* pick, const void* a, int sa, const void* b, int sb,
                    int64_t n) {
-    if (width == 8) return choose<int64_t>(r, pick, a, sa, b, sb, n);
+    if (width == 8) return choose<uint64_t>(r, pick, a, sa, b, sb, n);
     if (width == 1) return choose<uint8_t>(r, pick, a, sa, b, sb, n);
-    choose<View>(r, pick, a, sa, b, sb, n);
+    choose<Pair>(r, pick, a, sa, b, sb, n);
 }
 
 // Membership in a sorted set.
@@ -69,6 +90,17 @@ inline void in_i64(uint8_t* ORD_RESTRICT r, const int64_t* a, int64_t n, const i
 }
 
 inline void in_view(uint8_t* ORD_RESTRICT r, const View* a, int64_t n, const View* set, int64_t m) {
+    if (m <= 8) {
+        for (int64_t i = 0; i < n; i++) {
+            uint8_t found = 0;
+            for (int64_t j = 0; j < m && !found; j++)
+                found = a[i].size == set[j].size
+                     && (a[i].size == 0
+                         || std::memcmp(a[i].data, set[j].data, static_cast<size_t>(a[i].size)) == 0);
+            r[i] = found;
+        }
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         int64_t low = 0, high = m;
         r[i] = 0;

@@ -9,6 +9,7 @@ from ordstream._core.ground.chunk cimport View
 
 cdef extern from "text_search.hpp" namespace "ord" nogil:
     bint text_contains(const char* text, int64_t n, const char* needle, int64_t m)
+    int64_t characters(const char* text, int64_t n)
 
 
 cdef int64_t contains(void* r, const void* a, int sa, const void* b, int sb, int64_t n) noexcept nogil:
@@ -91,16 +92,11 @@ cdef int64_t chars_until(void* r, const void* a, int sa, const void* b, int sb, 
 
 
 cdef int64_t len_chars(void* r, const void* a, int64_t n) noexcept nogil:
-    """Bytes that do not continue a code point."""
+    """Code points."""
     cdef const View* x = <const View*> a
     cdef int64_t i
-    cdef int64_t j
-    cdef int64_t characters
     for i in range(n):
-        characters = 0
-        for j in range(x[i].size):
-            characters += (x[i].data[j] & 0xc0) != 0x80
-        (<int64_t*> r)[i] = characters
+        (<int64_t*> r)[i] = characters(x[i].data, x[i].size)
     return 0
 
 
