@@ -20,6 +20,8 @@ BEYOND_INT64 = (
     "cast the column in front of the pipeline, to pa.decimal128(20, 0), or to pa.float64(), which rounds "
     "(pyarrow: column.cast; in Spark it is a decimal(20,0))"
 )
+#: What to do about nulls where a function takes NumPy's arrays.
+WITH_NULLS = "use format='arrow', 'pandas' or 'polars', or select the columns that the function needs"
 #: By Arrow's name of the type.
 _DTYPES = {name: np.dtype(name) for width in (8, 16, 32, 64) for name in (f"int{width}", f"uint{width}")}
 _DTYPES |= {"halffloat": np.dtype("f2"), "float": np.dtype("f4"), "double": np.dtype("f8")}

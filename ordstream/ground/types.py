@@ -570,7 +570,7 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
         or (pat.is_floating(given.type) and pat.is_floating(type_))
         or (pat.is_decimal128(given.type) and pat.is_decimal128(type_))
         or (is_string(given.type) and is_string(type_))
-        or (is_binary(given.type) and is_binary(type_))
+        or (is_binary(given.type) and (is_binary(type_) or pat.is_fixed_size_binary(type_)))
         or (
             is_list(given.type)
             and is_list(type_)
@@ -578,7 +578,7 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
         )
         or (is_temporal(given.type) and given.type.id == type_.id)
         or (pat.is_time(given.type) and pat.is_time(type_))  # NumPy has objects for times of day
-        or (given.type == pa.timestamp("ms") and pat.is_date64(type_))  # and this for a date64
+        or (given.type in (pa.timestamp("ms"), pa.date32()) and pat.is_date64(type_))  # and for a date64
     )
     if not same_kind:
         raise TypeError(f"column {column!r} is {type_}, got an array of {given.type}")

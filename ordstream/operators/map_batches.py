@@ -14,8 +14,10 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError
 from ordstream.ground.choices import flag, is_one_of
+from ordstream.ground.numbers import WITH_NULLS
 from ordstream.ground.types import fit_array, from_storage, storage_values
 from ordstream.operators.error_policy import batches_again
+from ordstream.operators.frame_functions import FRAMES, FrameFunction
 from ordstream.operators.functions import FunctionReference, FunctionText, declared_output, python_only
 from ordstream.operators.operator import Site
 from ordstream.reference.base import Row, SerialOperator
@@ -29,6 +31,7 @@ class MapBatches(FunctionText):
     ----------
     fn : callable
     format : "numpy" or "arrow"
+        Functions of frames are functions of record batches here (`FrameFunction`).
     releases_gil : bool
         The function spends its time outside the GIL.
     """
@@ -47,11 +50,15 @@ class MapBatches(FunctionText):
     @classmethod
     def bind(cls, site: Site, fn: Any, schema: Any, format: Any, releases_gil: bool) -> Self:
         """Raises PlanError and SchemaError for a function, a schema or a format that can't be."""
-        if not is_one_of(format, ("numpy", "arrow")):
-            raise PlanError(f"{site.name}: format must be 'numpy' or 'arrow', got {format!r}")
+        if not is_one_of(format, ("numpy", "arrow", *FRAMES)):
+            raise PlanError(
+                f"{site.name}: format must be 'numpy', 'arrow', 'pandas' or 'polars', got {format!r}"
+            )
         python_only(fn, site.name, "select", "fn(batch)")
         output = declared_output(schema, site.name)
         releases_gil = flag(releases_gil, f"{site.name}: releases_gil")
+        if format in FRAMES:
+            fn, format = FrameFunction(fn, format, output, site.name), "arrow"
         fn = batches_again(fn, site.retries)
         return cls(**site.fields(output), fn=fn, format=format, releases_gil=releases_gil)
 
@@ -91,15 +98,13 @@ class MapBatchesReference(FunctionReference):
         arrays = [from_storage([v], f.type) for v, f in zip(row, operator.input, strict=True)]
         if operator.format == "arrow":
             result = self.fn(pa.RecordBatch.from_arrays(arrays, schema=operator.input))
-            if not isinstance(result, pa.RecordBatch):
+            if not isinstance(result, pa.RecordBatch | pa.Table):
                 raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
             columns = dict(zip(result.schema.names, result.columns, strict=True))
         else:
             for field, value in zip(operator.input, row, strict=True):
                 if value is None:
-                    raise ValueError(
-                        f"column {field.name!r} is null, and NumPy has no nulls; use format='arrow'"
-                    )
+                    raise ValueError(f"column {field.name!r} is null, and NumPy has no nulls; {WITH_NULLS}")
             names = operator.input.names
             # as in the core, arrays of the function's own: it may write into them
             given = [np.array(array.to_numpy(zero_copy_only=False)) for array in arrays]

@@ -263,7 +263,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         fn: Function,
         *,
         schema: Any,
-        format: Literal["numpy", "arrow"] = "numpy",
+        format: Literal["numpy", "arrow", "pandas", "polars"] = "numpy",
         releases_gil: bool = False,
         name: str | None = None,
         on_error: OnError = "fail",
@@ -276,8 +276,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         ----------
         fn : callable
             `format="numpy"`: fn(dict of arrays) -> dict of arrays of the same length, one per column of
-            `schema`. NumPy has no nulls: a null in any input column is an error. `format="arrow"`:
-            fn(RecordBatch) -> RecordBatch.
+            `schema`. NumPy has no nulls: one in any input column is an error. `"arrow"`: fn(RecordBatch) ->
+            RecordBatch. `"pandas"`, `"polars"`: fn(DataFrame) -> DataFrame; NaN in pandas' is a null.
         schema : pyarrow.Schema or mapping
             Of the outputs.
         releases_gil : bool

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.ground.columns_read import columns_read
-from ordstream.ground.numbers import dtype_of
+from ordstream.ground.numbers import WITH_NULLS, dtype_of
 from ordstream.ground.types import fit_array
 
 cdef extern from *:
@@ -53,7 +53,7 @@ cdef object null_error(list names, Chunk* c, int32_t slot):
     cdef int32_t j
     for j in range(<int32_t> len(names)):
         if c.cols[j].valid != NULL and not c.cols[j].valid[slot]:
-            return ValueError(f"column {names[j]!r} is null, and NumPy has no nulls; use format='arrow'")
+            return ValueError(f"column {names[j]!r} is null, and NumPy has no nulls; {WITH_NULLS}")
     raise AssertionError("a row without nulls")
 
 
@@ -243,7 +243,7 @@ cdef class BatchKernel(PythonKernel):
         columns = [(<ColumnReader> reader).arrow(&c.cols[i], rows, n) for i,
                    reader in enumerate(self.shape.reader.readers)]
         result = self.fn(pa.RecordBatch.from_arrays(columns, schema=self.input_schema))
-        if not isinstance(result, pa.RecordBatch):
+        if not isinstance(result, (pa.RecordBatch, pa.Table)):
             raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
         return dict(zip(result.schema.names, result.columns))
 
