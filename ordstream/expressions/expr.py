@@ -55,6 +55,11 @@ class Expr:
     def __contains__(self, value: Any) -> bool:
         raise TypeError(f"`in` can't look into the expression {self!r}: write column.isin([...])")
 
+    def __format__(self, format_spec: str) -> str:
+        if format_spec:
+            raise TypeError(f"the expression {self!r} has no value yet to format: .cast(str), or a function")
+        return str(self)
+
     __hash__ = object.__hash__
 
     # A NumPy scalar on the left leaves the operation to the expression. It would compute with what `item()`
@@ -576,7 +581,7 @@ def when(condition: Any, value: Any = _OPEN) -> When | Then:
     """`when(c1, a).when(c2, b).otherwise(c)`: the `value` of the first case whose `condition` is true.
 
     `when(c1).then(a).when(c2).then(b).otherwise(c)`, as in Polars, is the same. Without `otherwise` it is
-    null where no case is true.
+    null where no case is true. A text is a text here, as in PySpark; a column is `col(name)`.
     """
     return Then((), condition) if value is _OPEN else When(((condition, value),))
 

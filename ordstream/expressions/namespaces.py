@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import pyarrow as pa
 
 from ordstream.errors import SchemaError, shown
+from ordstream.expressions.strptime import has_offset
 from ordstream.expressions.synonyms import advice
 from ordstream.expressions.wrong_calls import CalledMethods
 from ordstream.ground.choices import flag, is_one_of, is_text
@@ -198,8 +199,8 @@ class Strings(CalledMethods):
         Parameters
         ----------
         format : str, optional
-            As C's `strptime` has it, such as "%d/%b/%Y:%H:%M:%S", without fractions of a second; default:
-            ISO 8601, "2024-02-29 12:00:00.5".
+            As C's `strptime` has it, such as "%d/%b/%Y:%H:%M:%S", without fractions of a second; with "%z"
+            the result has the zone UTC. Default: ISO 8601, "2024-02-29 12:00:00.5", without an offset.
         time_unit : "s", "ms", "us" or "ns"
         strict : bool
             False: text that says no timestamp is null.
@@ -208,7 +209,8 @@ class Strings(CalledMethods):
             raise SchemaError(
                 f"str.to_datetime: time_unit must be 's', 'ms', 'us' or 'ns', got {time_unit!r}"
             )
-        return self._read("to_datetime", pa.timestamp(time_unit), format, strict)
+        zone = "UTC" if isinstance(format, str) and has_offset(format) else None
+        return self._read("to_datetime", pa.timestamp(time_unit, zone), format, strict)
 
     def to_date(self, format: str | None = None, *, strict: bool = True) -> Expr:
         """The date that the value says, by a `format`, and `strict`, as in `to_datetime`; default:

@@ -84,6 +84,11 @@ def check_format(format_: str, what: str) -> None:
         )
 
 
+def has_offset(format_: str) -> bool:
+    """Whether a format reads an offset from UTC (%z)."""
+    return "z" in _letters(format_)
+
+
 def read_times(values: pa.Array, format: str, unit: str, error_is_null: bool) -> pa.Array:
     """Arrow's `strptime`, where the day of the text is that of the answer.
 
@@ -111,7 +116,7 @@ def _check_days(values: pa.Array, format_: str, times: pa.Array, said: pa.Array,
     """ArrowInvalid where a day that the text says is not that of its time."""
     fits = pc.equal(number.call([times]), said)
     moves = [-2] if "S" in _letters(format_) else []  # a leap second is in the next day
-    if "z" in _letters(format_):  # and in UTC it may be the day before, or behind
+    if has_offset(format_):  # and in UTC it may be the day before, or behind
         moves += [-_DAY, _DAY]
     for seconds in moves:
         moved = pc.add(times, pa.scalar(seconds, pa.duration("s")).cast(pa.duration(times.type.unit)))

@@ -60,6 +60,11 @@ _ELSEWHERE = {
         "a | b": "or_",
         "is_nan()": "isNaN isnan",
         "log(), log(2)": "ln log2",
+        "(column + 1).log()": "log1p",
+        "column.exp() - 1": "expm1",
+        "column.abs() == float('inf')": "is_infinite isinf",
+        "dt.replace_time_zone(zone)": "tz_localize",
+        "dt.convert_time_zone(zone)": "tz_convert from_utc_timestamp",
         "pow(exponent)": "power",
         "ceil()": "ceiling",
         "acos()": "arccos",
@@ -73,7 +78,7 @@ _ELSEWHERE = {
         "str.replace(old, new, regex=True)": "regexp_replace",
         "str.extract(pattern)": "regexp_extract",
         "str.count_matches(pattern)": "regexp_count",
-        "dt.truncate(every)": "date_trunc",
+        "dt.truncate(every)": "date_trunc truncate",
         "dt.date()": "to_date",
         "dt.strftime(format)": "date_format",
         "(a - b).dt.total_seconds()": "timestampdiff datediff",
@@ -98,7 +103,10 @@ _ELSEWHERE = {
         "cast(int), cast(float)": "to_integer to_decimal",
         "str.split(by, n=n), and .list.get(i) of it": "splitn split_exact rsplit",
         "str.split(by, regex=True)": "split_regex",
-        "str.extract(pattern), piece by piece; or a function with map": "extract_all",
+        "str.extract(pattern), piece by piece; or a function with map": "extract_all findall",
+        "str.replace('^text', '', regex=True)": "strip_prefix removeprefix",
+        "str.replace('text$', '', regex=True)": "strip_suffix removesuffix",
+        "a function with map, or map_batches": "find index rfind capitalize title to_titlecase initcap",
         "a function with map, or map_batches (json.loads)": "json_decode json_path_match",
     },
     "list": {
@@ -106,6 +114,7 @@ _ELSEWHERE = {
         "list.get(index)": "at element_at",
         "list.contains(value)": "has array_contains",
         "list.join(separator)": "array_join concat",
+        "a function with map, or map_batches": "head tail slice shift reverse concat_list",
         "flat_map(od.explode(column)) of the pipeline": "explode",
         "flat_map(od.explode(column)), and an aggregation by key": (
             "sum mean min max median std var any all n_unique unique sort eval agg"
@@ -119,6 +128,10 @@ _ELSEWHERE = {
         "dt.epoch(unit)": "timestamp",
         "dt.date()": "normalize",
         "dt.strftime(format)": "date_format",
+        "dt.strftime('%A')": "day_name",
+        "dt.strftime('%B')": "month_name",
+        "dt.truncate(every), and one more where it is less than the column": "ceil",
+        "a function with map, or map_batches": "days_in_month month_end month_start is_leap_year",
         "dt.convert_time_zone(zone)": "tz_convert",
         "dt.replace_time_zone(zone)": "tz_localize",
         "column + datetime.timedelta(...)": "offset_by",
@@ -211,6 +224,14 @@ _WORDS |= {
         ),
         "od.ParquetSource(paths), which run takes": "scan_parquet",
         "od.col(name).struct.field(...)": "field",
+        "columns side by side; a function with map gives a dict": "struct named_struct to_json from_json",
+        "od.col(name) and its methods": "expr sql_expr",
+        "column + separator + other": "concat_ws",
+        "od.collect(column) behind a deduplicate": "collect_set",
+        "join_lookup(table, on=...), whose table every worker has": "broadcast",
+        "top_k(k, by=column), the smallest with descending=False; od.spark takes F.asc and F.desc": (
+            "asc desc"
+        ),
     }.items()
     for name in names.split()
 }
@@ -224,6 +245,9 @@ _WORDS |= {
     }.items()
     for name in names.split()
 }
+_WORDS["", "sort"] = _WORDS["", "sort_by"] = (
+    f"{_ROWS}pipeline.top_k(...); a pipeline keeps the order of its source"
+)
 _WORDS["", "apply"] = _WORDS["", "map_elements"] = (
     "a function of rows is .map(fn, schema=...) of the pipeline"
 )

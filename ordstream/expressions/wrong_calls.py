@@ -149,7 +149,7 @@ _WORDS: dict[str, dict[str, str]] = {
     "str.to_datetime str.to_date": {
         "fmt": "format=",
         "errors": "strict=False gives null",
-        "time_zone utc": "what is read has no zone: .dt.replace_time_zone(zone)",
+        "time_zone utc": "with %z in the format it is in UTC, else a clock's: .dt.replace_time_zone(zone)",
         "exact cache dayfirst infer_datetime_format": "format= says all: leave it out",
     },
     "dt.truncate": {"offset": "truncate column - span, and add the span again", "freq": "every="},

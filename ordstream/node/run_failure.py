@@ -112,7 +112,7 @@ def failure(
         reason = message if cause is None else told(cause)
         error = OperatorError(name, serial, row, reason, place_of(cause))
         if cause is None:
-            cause = kind(message)
+            cause = kind(message.removeprefix(f"{kind.__name__}: "))  # which shows its name itself
     error.__cause__ = cause
     return error
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ordstream.errors import PlanError, SchemaError
+from ordstream.errors import PlanError, SchemaError, shown
 from ordstream.expressions.expr import col, lit
 from ordstream.ground.choices import is_one_of
 from ordstream.operators.arguments import nonempty
@@ -83,7 +83,7 @@ def _plans(pipelines: tuple[Pipeline, ...], where: str) -> list[Plan]:
     given: tuple[Any, ...] = pipelines
     wrong = [one for one in given if not isinstance(one, Pipeline)]
     if wrong or not pipelines:
-        what = repr(wrong[0]) if wrong else "none"
+        what = shown(wrong[0]) if wrong else "none"
         raise PlanError(
             f"{where} takes pipelines, such as those that branch gives, a list of them behind a star, *; "
             f"got {what}"

@@ -33,6 +33,13 @@ _ELSEWHERE = {
     "a run of several sources with merge_by=": "merge_sorted",
     "with_columns(name=od.col(name).cast(type))": "cast astype",
     "filter(od.col(name).is_not_null())": "drop_nulls dropna",
+    "filter(condition) and select(columns); rows have no labels": "loc iloc at iat set_index reset_index",
+    "with_columns(name=od.col(name).is_null())": "isna isnull is_null",
+    "with_columns(name=od.when(condition).then(value).otherwise(od.col(name)))": "replace mask",
+    "aggregate with od.count, od.mean, od.std, od.min, od.quantile and od.max": "describe summary",
+    "rename, all names at once": "toDF set_axis",
+    "run(data).table, which stays; a pipeline holds no rows": "cache persist checkpoint shape height width",
+    "run(data, workers=, processes=), or od.spark.apply(..., nodes=)": "repartition coalesce parallelize",
     "inspect(print)": "peek print",
     "reorder(time, slack=...)": (
         "withWatermark with_watermark assign_timestamps_and_watermarks assignTimestampsAndWatermarks"

@@ -65,7 +65,7 @@ def test_days_that_no_month_has_are_errors(format_):
             one = datetime.datetime.strptime(text, format_)
             if format_ == "%Y-%j" or format_ == "%j %Y":
                 assert f"{one:%Y}" in text  # Python takes the day 366 for the next year's first
-            expected.append(one.astimezone(datetime.UTC).replace(tzinfo=None) if one.tzinfo else one)
+            expected.append(one.astimezone(datetime.UTC) if one.tzinfo else one)
         except (ValueError, AssertionError):
             expected.append(None)
     assert 0 < expected.count(None) < len(texts)
@@ -138,3 +138,24 @@ def test_letters_are_pythons(letter):
     assert found["y"].to_pylist() == [
         at.replace(tzinfo=datetime.UTC).strftime(f"<%{letter}>") for at in times
     ]
+
+
+def test_an_offset_that_is_read_makes_instants():
+    """They were UTC's readings without a zone: to put one there moved them."""
+    data = pa.table({"x": ["2024-02-29T12:00:01+0200", "2024-02-29T12:00:01Z", None]})
+    at = X.str.to_datetime("%Y-%m-%dT%H:%M:%S%z", time_unit="s")
+    pipeline = od.Pipeline(data.schema).select(
+        at=at,
+        there=at.dt.convert_time_zone("Europe/Athens"),
+        nulls=X.str.to_datetime("%Y-%m-%dT%H:%M:%S%z", strict=False),
+        without=X.str.to_datetime("%Y-%m-%dT%H:%M:%S", strict=False),
+    )
+    assert pipeline.schema.field("at").type == pa.timestamp("s", "UTC")
+    assert pipeline.schema.field("nulls").type == pa.timestamp("us", "UTC")
+    assert pipeline.schema.field("without").type == pa.timestamp("us")
+    found = pipeline.run(data).table
+    assert found.equals(run_serial(pipeline, data).table)
+    utc = [datetime.datetime(2024, 2, 29, hour, 0, 1, tzinfo=datetime.UTC) for hour in (10, 12)]
+    assert found["at"].to_pylist() == [*utc, None]
+    assert found["nulls"].to_pylist() == [*utc, None]
+    assert [None if one is None else one.hour for one in found["there"].to_pylist()] == [12, 14, None]
