@@ -349,6 +349,16 @@ class Driver:
             return self.blocks.error
         return None if first is None else _failure(first, self.blocks.rows)
 
+    def _followed(self) -> int:
+        """The last tuple that is known to be followed to the end, with or without outputs; 0: none is."""
+        cut = self.merge.cut
+        if cut is None:
+            return 0
+        if cut in (END, self._suspended) or cut[:1] == AT_END:
+            return self.blocks.rows
+        failed = source_serial(cut) if cut else None
+        return max(0, failed - 1) if failed is not None else 0
+
     def let_go(self) -> None:
         """Of what is no figure, behind the end: the source's rows, and errors. The traceback of one that is
         raised has the frames of the reader, and those have the data.
@@ -372,9 +382,7 @@ class Driver:
     def report(self, seconds: float) -> Any:
         """The report of all nodes: complete once `over`, before of what they have told last."""
         serial = self.blocks.rows
-        through = self.emitted_through
-        if self.merge.cut in (END, self._suspended):
-            through = OrderTag(serial, through.index if through.serial == serial else -1)
+        through = max(self.emitted_through, OrderTag(self._followed()))
         nodes = (self._figures | {(one.fragment, one.node): one for one in self._outcomes}).values()
         found = report_of(self.topology, nodes, seconds, through)
         if not self.over:

@@ -183,6 +183,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         self._last: bytes | None = None
         # of the last output, with what the end of the stream causes counted as outputs of the last row
         self._place = OrderTag(0)
+        self._last_output = 0, -1  # serial here, and index
         self._known_steps: list[tuple[int, int, pa.Array]] = []
         self._steps_end = 0  # behind the last serial of a known step
         # operator: serial here and in the source of the first row that it skipped
@@ -303,6 +304,7 @@ class FragmentNode(Iterator[pa.RecordBatch]):
     def _output_tags(self, serials: Int64s, index: Int64s) -> pa.Array:
         """The tag of each output; serials behind the last row are those of flush steps."""
         ordinary = len(serials)
+        self._last_output = int(serials[-1]), int(index[-1])
         if int(serials[-1]) > self._taken:
             ordinary = int(np.searchsorted(serials, self._taken, side="right"))
         parts: list[pa.Array] = []
@@ -408,13 +410,8 @@ class FragmentNode(Iterator[pa.RecordBatch]):
 
     def _placed(self, error: OperatorError) -> OperatorError:
         """The error with the serial of the source tuple in place of the position in this node."""
-        tag = None
-        if error.row is not None or error.serial <= self._taken:
-            tag = self._tag_of(error.serial)
-            tag = self._step_tag(error.serial) or tag
-        if error.row is not None:
-            tag = self._flush_tag(error.serial) or tag
-        if tag is None or (error.row is None and not self._is_mark(error.serial)):
+        tag = self._tag_of_failure(error)
+        if tag is None:
             position = next(
                 (
                     k
@@ -437,6 +434,26 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         placed = OperatorError(error.operator, serial, error.row, reason, error.place)
         placed.order_tag = tag
         return placed
+
+    def _tag_of_failure(self, error: OperatorError) -> bytes | None:
+        """The tag that the output which is not there would have: those in front of it, of the same row or
+        step, are part of the output. None: it has no place among the rows.
+        """
+        serial = error.serial
+        if serial > self._taken:
+            tag = self._flush_tag(serial)
+        elif error.row is None and not self._is_mark(serial):
+            return None  # at the end, and of no key
+        else:
+            step = self._step_tag(serial)
+            tag = step or self._tag_of(serial)
+            if step is None and not self._widens:
+                return tag
+        if tag is None:
+            return None
+        last, index = self._last_output
+        outputs = index + 1 if last == serial else 0
+        return tag + (outputs + self._leaves).to_bytes(INDEX_BYTES, "big")
 
     def _place_memory(self, error: MemoryError) -> NoReturn:
         """A function's MemoryError is one of its row, as others are: what comes in front is delivered."""

@@ -207,7 +207,7 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
 def check_options(options: Mapping[str, Any], where: str) -> None:
     """Raise PlanError for options of a run that a pipeline cut over nodes can't have."""
     wrong = {
-        "snapshot_every": "snapshots of several nodes are not taken",
+        "snapshot_every": "its markers are those of one node (snapshots of all: checkpoint= and every=)",
         "arrivals": "an open-loop schedule is for one node",
         "shed_log": "a log is replayed in one node",
     }

@@ -230,6 +230,7 @@ def run_serial(
                 time = None if run.clock is None else run.clock.tick(row)
             except ValueError as error:
                 run.result.error = SourceError(f"tuple {serial} of the source: {error}")
+                run.result.error.serial = serial
                 break
             run.begin(serial)
             if time is not None:

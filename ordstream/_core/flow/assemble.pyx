@@ -480,8 +480,8 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
     index).
 
     Rows from (`cut_time`, `cut`) on are left out (NULL: none): a bucket failed at that key. With `steps`
-    each key is logged, and out.origin[i] is the number of row i's step (0 without); `timed`: each time and
-    key, at last those of the cut.
+    each key is logged, at last that of the cut, and out.origin[i] is the number of row i's step (0 without);
+    `timed`: each with its time.
 
     Thread safety, ownership, returns: as merge_parts; NULL also where the run was stopped meanwhile: what
     the parts made is still theirs. `keys` NULL (a stateful operator): emission order is kept. Cost: O(n log
@@ -518,7 +518,7 @@ cdef Chunk* merge_flush(Worker* w, Chunk* c, const Layout* layout, bint has_view
                     return give_up(w, out)
         if not number_steps(w, keys, rows, total, out, steps, timed):
             return give_up(w, out)
-    if timed and cut != NULL and steps_append(steps, keys, &cut_time, cut) != 0:
+    if steps != NULL and cut != NULL and steps_append(steps, keys, &cut_time if timed else NULL, cut) != 0:
         return give_up(w, out)
     for k in range(c.nparts):
         part = c.parts[k].out
