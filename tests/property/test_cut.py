@@ -27,7 +27,7 @@ from property.drawn_clocked import clocked
 from ordstream.errors import OperatorError, SourceError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.processes import prepare
-from ordstream.fragments.same_process import run_here
+from ordstream.fragments.same_process import SameProcess, run_here
 from ordstream.operators.halves import UNDECIDED
 
 LARGE = large()
@@ -43,13 +43,16 @@ def check(
         final(case.pipeline) if emit == "final" else case.pipeline, case.batches, options.get("punctuate")
     )
     seed, channel_bytes = turns
+    here = SameProcess(seed)
     try:
         result = run_here(
-            case.pipeline, case.source, nodes, options | {"tags": True, "emit": emit},
-            seed=seed, block_rows=blocks_for(case, block_rows), channel_bytes=channel_bytes,
+            case.pipeline, case.source, nodes, options | {"tags": True, "emit": emit}, here=here,
+            block_rows=blocks_for(case, block_rows), channel_bytes=channel_bytes,
         )  # fmt: skip
     except (OperatorError, SourceError) as failure:
-        # a failed run has no output
+        # a failed run has no output; but so many rows were given, and its commit point says which
+        assert here.driver.rows_out == len(expected.tags)
+        assert here.driver.report(0.0).emitted_through == expected.emitted_through
         rows = exact_rows(expected.table.to_batches(), case.pipeline.schema)
         found = Outcome(case.pipeline.schema, rows, expected.tags, failure, None)
     else:

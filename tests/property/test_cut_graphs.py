@@ -18,7 +18,7 @@ import ordstream as od
 from ordstream.errors import OperatorError, PlanError, SourceError
 from ordstream.fragments.balancing import movable
 from ordstream.fragments.fragmenting import fragments_of
-from ordstream.fragments.same_process import run_here
+from ordstream.fragments.same_process import SameProcess, run_here
 from ordstream.node.merging import MergedSources
 from ordstream.pipeline.runs import fed
 from ordstream.testing import run_serial
@@ -126,15 +126,22 @@ def drawn(draw: Any, table: pa.Table, least: int) -> tuple[Any, Any, Any, Any]:
         raise
 
 
+def given_in_front(here: SameProcess, expected: Any) -> None:
+    """A failed run has no output; but so many rows were given, and its commit point says which."""
+    assert here.driver.rows_out == len(expected.tags)
+    assert here.driver.report(0.0).emitted_through == expected.emitted_through
+
+
 def check(
     pipeline: Any, data: Any, expected: Any, how: Any, moving: dict[str, Any] | None = None, **options: Any
 ) -> None:
     nodes, seed, block_rows, channel_bytes = how
     failure: Any = None
+    here = SameProcess(seed)
     try:
         found = run_here(
-            pipeline, data, nodes, {"tags": True, **options},
-            seed=seed, block_rows=block_rows, channel_bytes=channel_bytes, **(moving or {}),
+            pipeline, data, nodes, {"tags": True, **options}, here=here,
+            block_rows=block_rows, channel_bytes=channel_bytes, **(moving or {}),
         )  # fmt: skip
     except (OperatorError, SourceError) as error:
         failure = error
@@ -142,6 +149,7 @@ def check(
     if isinstance(failure, OperatorError):
         assert (failure.operator, failure.serial) == (expected.error.operator, expected.error.serial)
     if failure is not None:
+        given_in_front(here, expected)
         return
     tags = zip(found.table["_serial"].to_pylist(), found.table["_index"].to_pylist(), strict=True)
     assert list(tags) == expected.tags
