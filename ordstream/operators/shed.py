@@ -193,10 +193,10 @@ class Shed(Operator):
         key = [column_index(schema, column, where) for column in columns]
         for index in key:
             type_ = schema.field(index).type
-            if pat.is_nested(type_) or pat.is_decimal(type_):
+            if pat.is_nested(type_):
                 raise SchemaError(
-                    f"{where}: {schema.names[index]!r} is {type_}; a cost key is a number, string, bytes, "
-                    "date or time"
+                    f"{where}: {schema.names[index]!r} is {type_}; a cost key is a number, decimal, string, "
+                    "bytes, date or time"
                 )
         if not is_one_of(goal, ("average", "maximum")):
             raise PlanError(f"{where}: goal must be 'average' or 'maximum', got {goal!r}")
@@ -371,6 +371,7 @@ class ShedReference(SerialOperator):
 
     def _decide(self, row: Row, index: int) -> bool:
         from ordstream._core.kernels.shed import virtual_time
+        from ordstream.balance.keys import key_of_storage
         from ordstream.balance.las import AverageLatency, LoadAwareShedder, MaximumLatency
 
         operator = self.operator
@@ -382,7 +383,9 @@ class ShedReference(SerialOperator):
                 goal(limit, most_dropped=operator.most_dropped), operator.model, sync_every=0
             )
         elapsed = virtual_time(frozen.seed, self.partition, self.serial, 1e9 / frozen.rate) * frozen.workers
-        values = tuple(row[column] for column in operator.cost_key)
+        types = [operator.input.field(column).type for column in operator.cost_key]
+        keys = zip(operator.cost_key, types, strict=True)
+        values = tuple(key_of_storage(row[column], type_) for column, type_ in keys)
         key = values[0] if len(values) == 1 else values
         if not (operator.by_serial and index > 0):
             latency = self._shedder.latency(elapsed)

@@ -200,7 +200,8 @@ def calendar(interval: Literal["1d", "1w", "1mo", "1q", "1y"]) -> WindowKind:
     may have 23 or 25 hours.
 
     A day whose midnight the clocks show twice begins at the first, one whose midnight they skip at the
-    change. Times from year 1 to 9999; with a zone from 1900 to 2100.
+    change. Months, quarters and years go from year 1 to 9999; with a zone other than UTC all of them from
+    1900 to 2100.
     """
     return WindowKind("calendar", abbreviated(interval))
 

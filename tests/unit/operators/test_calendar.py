@@ -289,3 +289,18 @@ def test_what_is_refused():
     nowhere = pa.schema({"ts": pa.timestamp("us", "Nowhere/City"), "k": pa.string()})
     with pytest.raises(od.SchemaError, match="Nowhere/City"):
         od.Pipeline(nowhere).key_by("k").window(od.calendar("1d"), time="ts").aggregate(n=od.count())
+
+
+@pytest.mark.parametrize("interval", ["1d", "1w", "1mo", "1q", "1y"])
+@pytest.mark.parametrize("year", [1, 1890, 2150, 9999])
+def test_utc_has_the_years_of_a_column_without_a_zone(interval, year):
+    """Its months went from 1900 to 2100, its days everywhere."""
+    at = pa.array([datetime.datetime(year, 5, 17, 3)], pa.timestamp("us"))
+    count = at.cast(pa.int64())[0].as_py()
+    for zone in (None, "UTC"):
+        data = pa.table({"ts": at.cast(pa.timestamp("us", zone))})
+        window = od.Pipeline(data.schema).window(od.calendar(interval), time="ts")
+        found = window.aggregate(n=od.count()).run(data).table
+        start, end = (found[name].cast(pa.int64()).to_pylist()[0] for name in ("start", "end"))
+        assert start <= count < end
+        assert start % (86_400 * 10**6) == end % (86_400 * 10**6) == 0
