@@ -162,6 +162,10 @@ def options_of(experiment: Experiment, chosen: argparse.Namespace) -> Options:
     ):
         theirs = "--tuples and --keys are for las-... and mixed-..., not for it"
         raise PlanError(f"{experiment.name} has its own numbers of tuples and keys; {theirs}")
+    for name, least in (("streams", 1), ("processes", 1), ("seed", 0)):
+        value = getattr(chosen, name)
+        if value is not None and value < least:
+            raise PlanError(f"--{name} must be {least} or more, not {value}")
     if not experiment.timed:
         return Options(
             streams=experiment.streams if chosen.streams is None else chosen.streams,

@@ -7,8 +7,10 @@ and the laboratory.
 from __future__ import annotations
 
 import argparse
+import codecs
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -37,8 +39,29 @@ COMMANDS = (
 TOLD = (OrdstreamError, ValueError, OSError, RuntimeError, ImportError, MemoryError)
 
 
+NO_STDOUT = "the output can't be written: stdout is closed (>/dev/null drops it)"
+
+
+class _Unwritten(OSError):
+    """The help can't be written."""
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaint is one sentence."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse's, which drops what fails: with PYTHONUNBUFFERED nothing is left to write then, and
+        nobody would be told.
+        """
+        if not message or file is None:
+            return
+        try:
+            file.write(message)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if file is sys.stdout:
+                raise _Unwritten(error.errno, error.strerror) from error
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"ordstream: {message} ({self.prog} --help)\n")
@@ -56,10 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     int
         0; 1 if an answer differs from the batch answer; 2 if the command could not be run, or its output not
-        be written; 130
-        after Ctrl-C; 141 when the reader of the output has gone (`ordstream ... | head -1`).
+        be written; 130 after Ctrl-C; 141 when the reader of the output has gone (`ordstream ... | head -1`).
     """
-    status, reason = _run(arguments)
+    _show_any_text()
+    # what Java writes to descriptor 1 would go into whichever file has it by then
+    status, reason = (2, NO_STDOUT) if sys.stdout is None else _run(arguments)
     ctrl_c.writing()
     unwritten = _flush()
     if status == ctrl_c.STATUS:
@@ -68,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     if unwritten is not None and not reason:
         status, reason = 2, f"the output can't be written: {unwritten.strerror or unwritten}"
-    if reason:
+    if reason and sys.stderr is not None:  # print() would take stdout in its place
         with contextlib.suppress(OSError):
             print(f"ordstream: {reason}", file=sys.stderr)
     return status
@@ -89,9 +113,25 @@ def _run(arguments: Sequence[str] | None) -> tuple[int, str]:
             return ctrl_c.STATUS, ""
         if isinstance(error, BrokenPipeError):
             return 141, ""  # whoever read has what it wanted, as above
+        if isinstance(error, UnicodeEncodeError) and isinstance(error.object, str):
+            from ordstream.commands.argument_types import not_utf8
+
+            return 2, not_utf8(error.object) or str(error)
+        if isinstance(error, _Unwritten):
+            return 2, f"the output can't be written: {error.strerror or error}"
         if isinstance(error, TOLD):
             return 2, str(error) or type(error).__name__
         raise
+
+
+def _show_any_text() -> None:
+    """What the terminal's encoding has no sign for is shown as an escape: it ended the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # in UTF-8 this shows the bytes of a file's name as they are
+            if stream.errors == "surrogateescape" and codecs.lookup(stream.encoding).name == "utf-8":
+                continue
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _flush() -> OSError | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from ordstream.commands import argument_types
 from ordstream.commands.console import table
 
 LAST = 20
@@ -26,7 +26,7 @@ def add_rewind(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--folder",
-        type=Path,
+        type=argument_types.named_folder,
         action="append",
         default=[],
         metavar="DIR",
@@ -36,7 +36,7 @@ def add_rewind(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("checkpoint", type=Path, help="of od.spark.stream")
+    parser.add_argument("checkpoint", type=argument_types.named_folder, help="of od.spark.stream")
 
 
 def epochs(chosen: argparse.Namespace) -> int:

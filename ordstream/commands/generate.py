@@ -20,7 +20,7 @@ def add_generate(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--rows", type=int, help="clicks to write, with the sales of the same time")
     size.add_argument("--scale", type=float, help="scale factor, 1 or more (6.8 million clicks at 1)")
     parser.add_argument(
-        "--out", type=argument_types.folder, required=True, metavar="DIR", help="folder to write"
+        "--out", type=argument_types.folder_of_tables, required=True, metavar="DIR", help="folder to write"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the random rows (default: %(default)s)")
     parser.add_argument(
@@ -48,6 +48,8 @@ def generate(chosen: argparse.Namespace) -> int:
     """Write the tables; returns the exit status."""
     if chosen.zipf is not None and not 0 < chosen.zipf <= MOST_ZIPF:
         raise ValueError(f"--zipf must be positive and at most {MOST_ZIPF}, not {chosen.zipf}")
+    if chosen.seed < 0:
+        raise ValueError(f"--seed must not be negative, not {chosen.seed}")
     if chosen.rows is not None:
         sizes = Sizes.for_rows(chosen.rows, chosen.days)
     else:

@@ -24,7 +24,7 @@ from ordstream.commands.engines import (
     say,
 )
 from ordstream.commands.generate import generated
-from ordstream.node.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS
+from ordstream.node.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS, make_settings
 from ordstream.pipeline.runs import MOST_PROCESSES
 from ordstream.tpcxbb import batch
 from ordstream.tpcxbb.loader import DataFolder
@@ -37,6 +37,7 @@ PROFILES = ("batch", "paper")
 EQUAL = "verified: equal to the batch answer"
 DEMO_ROWS = 2_000_000
 SHOWN_ROWS = 100
+DEFAULT_EMIT = "final"
 NODE_OPTIONS = ("workers", "scheduler", "partitioning", "reorder", "buckets", "chunk_rows")
 
 
@@ -45,7 +46,11 @@ def add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("query", help=f"one of {', '.join(QUERIES)}")
     run.add_argument("--engine", choices=ENGINES, default="node", help="default: %(default)s")
     run.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="folder with the tables, Parquet or CSV"
+        "--data",
+        type=argument_types.source,
+        required=True,
+        metavar="DIR",
+        help="folder with the tables, Parquet or CSV",
     )
     run.add_argument(
         "--profile",
@@ -69,7 +74,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--emit",
         choices=EMITS,
-        default="final",
+        default=DEFAULT_EMIT,
         help="every update of the last operator, or only the answer at the end (default: %(default)s)",
     )
     run.add_argument(
@@ -84,7 +89,9 @@ def add_run(run: argparse.ArgumentParser) -> None:
 def add_demo(demo: argparse.ArgumentParser) -> None:
     """Add the arguments of ``demo``."""
     demo.add_argument(
-        "--data", type=Path, help="folder with web_clickstreams files, Parquet or CSV (default: generate)"
+        "--data",
+        type=argument_types.source,
+        help="folder with web_clickstreams files, Parquet or CSV (default: generate)",
     )
     demo.add_argument(
         "--rows",
@@ -112,7 +119,7 @@ def add_demo(demo: argparse.ArgumentParser) -> None:
 
 
 def _add_node_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("ordered node")
+    group = parser.add_argument_group("ordered node, not with --engine sql or --stream")
     group.add_argument(
         "--workers",
         type=_workers,
@@ -146,6 +153,12 @@ def _auto(text: str) -> int | None:
 
 def _demo(chosen: argparse.Namespace) -> int:
     check_installed("spark", verify=False)
+    given = {name: one for name in NODE_OPTIONS if (one := getattr(chosen, name)) is not None}
+    if chosen.stream and given:
+        raise ValueError(f"{_flag(given)} is not with --stream, whose nodes choose it: leave it out")
+    make_settings(given)  # before rows are generated
+    if chosen.json is not None:
+        check_writable(chosen.json)
     if chosen.stream:
         from ordstream.commands.stream_demo import run
 
@@ -157,22 +170,41 @@ def _demo(chosen: argparse.Namespace) -> int:
     return _run(chosen)
 
 
+def _flag(options: Mapping[str, Any]) -> str:
+    """The first of them as it is written."""
+    return f"--{next(iter(options)).replace('_', '-')}"
+
+
+def _check_sql(chosen: argparse.Namespace, options: Mapping[str, Any]) -> None:
+    """SQL takes no options of a node, but for the node that verifies its answer."""
+    if chosen.nodes is not None:
+        raise ValueError("--nodes is for the engines node and spark")
+    defaults = {"emit": DEFAULT_EMIT, "sort": False}
+    asked = {**options, "sort": chosen.sort}
+    given = {name: value for name, value in asked.items() if value != defaults.get(name)}
+    if given and not chosen.verify:
+        raise ValueError(
+            f"{_flag(given)} is for the engines node and spark, and for sql with --verify, whose answer a "
+            "node checks"
+        )
+
+
 def _run(chosen: argparse.Namespace) -> int:
     if chosen.query not in QUERIES:
         raise ValueError(f"{chosen.query} is not a query; there is {', '.join(QUERIES)}")
     query = QUERIES[chosen.query]
     parameters = read_parameters(query.name, query.profiles[chosen.profile], chosen.param)
     check_installed(chosen.engine, chosen.verify)
-    if chosen.engine == "sql" and chosen.nodes is not None:
-        raise ValueError("--nodes is for the engines node and spark")
+    names = (*NODE_OPTIONS, "emit")
+    options = {name: one for name in names if (one := getattr(chosen, name)) is not None}
+    make_settings(options)
+    if chosen.engine == "sql":
+        _check_sql(chosen, options)
     if chosen.engine == "node" and (chosen.nodes or 1) > MOST_PROCESSES:
         most = f"at most {MOST_PROCESSES} processes"
         raise ValueError(f"--nodes {chosen.nodes}: the engine node takes {most}")
     if chosen.json is not None:
         check_writable(chosen.json)
-    options = {
-        name: getattr(chosen, name) for name in (*NODE_OPTIONS, "emit") if getattr(chosen, name) is not None
-    }
     job = Job(query, parameters, DataFolder(chosen.data), options, chosen.nodes, chosen.sort)
     outcome, expected = _ENGINES[chosen.engine](job, chosen.verify)
     _show(query.name, parameters, outcome)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ordstream.commands.console import table
-from ordstream.commands.engines import Job, by_sql
+from ordstream.commands.engines import Job, by_sql, saved
 from ordstream.commands.generate import generated
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.tpcxbb import batch
@@ -32,10 +32,19 @@ ROWS = 200_000
 SHOWN = 10
 PATIENCE_SECONDS = 600.0
 EQUAL = "verified: equal to the batch answer, nothing twice"
+COLUMNS = ["left", "right", "count"]
 
 
 def run(chosen: argparse.Namespace, rows: int | None) -> int:
-    """The demo; 1 where the answers differ."""
+    """The demo; 1 where the answers differ.
+
+    Parameters
+    ----------
+    chosen : argparse.Namespace
+        `data`: a folder; None: rows are generated. `json`: a file for the answer; None: none.
+    rows : int, optional
+        To generate.
+    """
     if chosen.data is None:
         count = ROWS if rows is None else rows
         chosen.data = generated(Path("data") / f"clicks-{count}", Sizes.for_rows(count), count, seed=1)
@@ -69,11 +78,23 @@ def run(chosen: argparse.Namespace, rows: int | None) -> int:
             raise RuntimeError(f"the stream ended with {status}:\n{(folder / 'log').read_text()[-2000:]}")
         got, tags = _output(folder / "checkpoint")
     answer = query.answer(got, **parameters)
-    print(
-        table(["left", "right", "count"], [[str(one) for one in row] for row in answer[:SHOWN]], right=True)
-    )
+    print(table(COLUMNS, [[str(one) for one in row] for row in answer[:SHOWN]], right=True))
     twice = sum(one >= other for one, other in itertools.pairwise(tags))
     difference = batch.first_difference(answer, by_sql(job).answer)
+    if chosen.json is not None:
+        content = {
+            "query": query.name,
+            "profile": "paper",
+            "engine": "spark",
+            "stream": True,
+            "parameters": dict(parameters),
+            "columns": COLUMNS,
+            "rows": [list(row) for row in answer],
+            "tuples": clicks,
+            "updates": len(got),
+            "verified": difference is None and not twice,
+        }
+        saved(chosen.json, content)
     if difference is not None or twice:
         print(f"\nnot equal to the batch answer: {difference or f'{twice} outputs are there twice'}")
         return 1

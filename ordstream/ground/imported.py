@@ -5,11 +5,13 @@ refuses one: a column of a type that only its library knows, such as Polars' Int
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from ordstream.errors import OrdstreamError, SchemaError
+from ordstream.ground.frames import check_polars, readable
 
 #: What to do with what `is_lazy`.
 COLLECT = "a lazy frame must be collected first"
@@ -24,6 +26,7 @@ def imported(data: Any, where: str, error: type[OrdstreamError]) -> pa.RecordBat
     OrdstreamError
         Of the kind `error`: Arrow refuses the data. What else fails in making them is raised as it is.
     """
+    data = readable(data, f"{where}{type(data).__name__}: ", error)
     try:
         return pa.RecordBatchReader.from_stream(data)
     except pa.ArrowException as failure:
@@ -46,11 +49,48 @@ def instead_of(given: Any) -> str:
     """What has columns in place of something that tells of none, with a separator in front; else empty."""
     if is_lazy(given):
         return f": {COLLECT}"
+    if advice := _of_rows(given):
+        return f"; {advice}"
     if isinstance(given, str | os.PathLike):
         return "; files of Parquet are od.ParquetSource(paths)"
     if getattr(getattr(given, "dtype", None), "names", None):
         return "; a record array becomes a table by pyarrow.Table.from_pandas(pandas.DataFrame(array))"
     return "; a column becomes a table by .to_frame()" if hasattr(given, "to_frame") else ""
+
+
+#: What makes a table of rows, by what a row is.
+_ROWS = (
+    (Mapping, "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"),
+    (
+        tuple | list,
+        "rows in tuples become a table by "
+        "pyarrow.Table.from_pylist([dict(zip(names, row)) for row in rows])",
+    ),
+)
+
+
+def rows_advice(row: Any) -> str:
+    """How rows become a table, if what is given is one; else empty."""
+    return next((advice for kind, advice in _ROWS if isinstance(row, kind)), "")
+
+
+def _of_rows(given: Any) -> str:
+    """The same of a list of rows. It is looked at where columns are wanted, which may be given as pairs."""
+    return rows_advice(given[0]) if isinstance(given, list | tuple) and given else ""
+
+
+def schema_alone(given: Any, where: str) -> pa.Schema:
+    """Of what has columns and no rows, such as a schema of Polars'.
+
+    Raises
+    ------
+    SchemaError
+        A column of Python's objects.
+    pyarrow.ArrowException
+        Arrow refuses a type.
+    """
+    check_polars(given, f"{where}: ", SchemaError)
+    return pa.schema(given)
 
 
 def schema_of_data(data: Any, where: str) -> pa.Schema:
@@ -65,6 +105,7 @@ def schema_of_data(data: Any, where: str) -> pa.Schema:
     says = hasattr(own, "__arrow_c_schema__")
     if not says and not hasattr(data, "__arrow_c_stream__"):
         raise SchemaError(f"{where}, got {type(data).__name__}, which has no columns")
+    data = readable(data, f"{where}, got {type(data).__name__}: ", SchemaError)
     try:
         return pa.schema(own) if says else pa.RecordBatchReader.from_stream(data).schema
     except _REFUSALS as failure:

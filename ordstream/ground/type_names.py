@@ -37,11 +37,23 @@ _OURS = {name: ours for ours, names in _ELSEWHERE.items() for name in names.spli
 
 def kinds(given: Any) -> str:
     """What a type may be, and what to write for what was given: a name, a class such as datetime.date, or a
-    type of another library.
+    type of another library; or a column's values.
     """
+    if _are_values(given):
+        return f"{KINDS}; columns with values become a table by pyarrow.table(data): begin with that"
     name = given.strip() if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
     ours = _OURS.get(name.lower())
     return KINDS if ours is None else f"{KINDS}; for {given!r:.100} write {ours}"
+
+
+def _are_values(given: Any) -> bool:
+    """Whether it is a column's values, as in {"k": [1, 2]}, and no list[int] of another system."""
+    if not isinstance(given, list | tuple):
+        return not isinstance(given, type) and hasattr(given, "__array__") and hasattr(given, "__len__")
+    return not any(
+        isinstance(one, type | pa.DataType) or (isinstance(one, str) and one.lower() in _OURS)
+        for one in given
+    )
 
 
 def instead_of_key(type_: pa.DataType, column: str) -> str:

@@ -23,7 +23,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError, shown, unknown_column
 from ordstream.ground.choices import gone_through
 from ordstream.ground.datetimes import counter, no_value, numpy_count, one_object
-from ordstream.ground.imported import has_schema, instead_of, schema_of_data
+from ordstream.ground.imported import has_schema, instead_of, schema_alone, schema_of_data
 from ordstream.ground.packed_types import (
     as_plain,
     carried,
@@ -223,7 +223,7 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
         raise SchemaError(f"{where}: {wanted}, got {shown(given)}")
     if hasattr(given, "__arrow_c_schema__") and not hasattr(given, "__arrow_c_array__"):
         try:
-            return pa.schema(given)  # such as Polars'
+            return schema_alone(given, where)
         except pa.ArrowException as error:
             raise SchemaError(f"{where}: Arrow refuses a type of this schema: {error}") from error
     if has_schema(given):
@@ -236,7 +236,7 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
     fields = []
     for name, type_ in pairs:
         if not isinstance(name, str):
-            raise SchemaError(f"{where}: a column's name is a str, got {name!r:.200}")
+            raise SchemaError(f"{where}: a column's name is a str, got {name!r:.200}{instead_of(given)}")
         try:
             fields.append(pa.field(name, PYTHON_TYPES.get(type_, type_)))
         except (TypeError, ValueError) as error:

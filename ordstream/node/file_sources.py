@@ -251,12 +251,12 @@ class IpcSource(FileSource):
 
     def _columns_of(self, path: str) -> pa.Schema:
         with pa.OSFile(path) as data:
-            opened = pa.ipc.open_file if _is_indexed(data) else pa.ipc.open_stream
+            opened = pa.ipc.open_file if _is_indexed(data, path) else pa.ipc.open_stream
             return opened(data).schema
 
     def _read(self, path: str, part: int, row: int) -> Iterator[Read]:
         with pa.OSFile(path) as data:
-            if _is_indexed(data):
+            if _is_indexed(data, path):
                 file = pa.ipc.open_file(data)
                 if part > file.num_record_batches:
                     raise _shorter(path, part)
@@ -275,11 +275,32 @@ class IpcSource(FileSource):
                 raise _shorter(path, part)
 
 
-def _is_indexed(data: pa.NativeFile) -> bool:
-    """Whether it is a file, with an index at its end, and no stream."""
-    found: bool = data.read(6) == b"ARROW1"
+def _is_indexed(data: pa.NativeFile, path: str) -> bool:
+    """Whether it is a file, with an index at its end, and no stream.
+
+    Raises
+    ------
+    SourceError
+        It is another kind of file: pyarrow would take its first bytes for the length of a message.
+    """
+    begins: bytes = data.read(8)
+    size = data.size()
     data.seek(0)
-    return found
+    if begins.startswith(b"ARROW1"):
+        return True
+    if begins.startswith(b"PAR1"):
+        raise SourceError(f"{path} is no Arrow IPC file, it is Parquet: od.ParquetSource")
+    if begins.startswith(b"FEA1"):
+        raise SourceError(f"{path} is no Arrow IPC file, it is Feather of version 1: write it as version 2")
+    # a message begins with its length, behind four bytes of ones since Arrow 0.15; 0 is the stream's end
+    marked = begins.startswith(b"\xff\xff\xff\xff")
+    length = int.from_bytes(begins[4:] if marked else begins[:4], "little", signed=True)
+    if not marked and not 0 <= length <= size:
+        raise SourceError(
+            f"{path} is no Arrow IPC file: text such as CSV and JSON is read by pyarrow.csv.open_csv(path) "
+            "and pyarrow.json.open_json(path)"
+        )
+    return False
 
 
 def _sound(batch: pa.RecordBatch) -> pa.RecordBatch:

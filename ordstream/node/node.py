@@ -35,6 +35,7 @@ from ordstream.node.core_options import core_options, passing_unread
 from ordstream.node.feeder import Feeder
 from ordstream.node.merge_log import MergeLog, log_of, of_source
 from ordstream.node.merging import MergedSources
+from ordstream.node.no_table import NoTable
 from ordstream.node.open_streams import open_streams
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
@@ -88,7 +89,7 @@ def stream(pipeline: Any, data: Any, **options: Unpack[StreamOptions]) -> Stream
     return Stream(pipeline, data, make_settings(options))
 
 
-class Stream(Unmoved, Reader):
+class Stream(NoTable, Unmoved, Reader):
     """A run in progress: an iterator of record batches, a context manager, and an Arrow stream.
 
     `pa.table(stream)`, `pl.DataFrame(stream)` and DuckDB's ``from stream`` read it, batch by batch, as far

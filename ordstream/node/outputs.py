@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.slices import chosen_rows
+from ordstream.node.no_table import NoArray, NoTable
 from ordstream.node.node import Stream
 from ordstream.node.report import Report
 from ordstream.node.snapshotting import SnapshotFuture
@@ -23,7 +24,7 @@ from ordstream.plan.outputs import Output
 from ordstream.snapshots.snapshot import Snapshot
 
 
-class OutputStream:
+class OutputStream(NoArray, NoTable):
     """A run in progress with several outputs: an iterator of (name, record batch), and a context manager.
 
     The batches of an output come in its order. A batch of another output says nothing about how far this
@@ -52,6 +53,9 @@ class OutputStream:
         self._waiting: deque[tuple[str, pa.RecordBatch]] = deque()
         self._through = stream.emitted_through
         self.merge_log = stream.merge_log
+
+    def _rows_are(self) -> str:
+        return "it gives pairs: `for name, batch in stream`; all rows of each output are what run(...) gives"
 
     def __reduce__(self) -> Any:
         return self._stream.__reduce__()  # refuses
@@ -131,7 +135,7 @@ class OutputStream:
         return self._stream.snapshot
 
 
-class Outputs(Mapping[str, pa.Table]):
+class Outputs(NoArray, NoTable, Mapping[str, pa.Table]):
     """All that a run with several outputs gave: a mapping of each output's name to its table.
 
     Attributes
@@ -152,6 +156,9 @@ class Outputs(Mapping[str, pa.Table]):
         }
         self.report, self.shed, self.snapshot = stream.report, stream.shed, stream.snapshot
         self.merge_log = stream.merge_log
+
+    def _rows_are(self) -> str:
+        return f"each output has a table of its own, here {', '.join(f'result[{name!r}]' for name in self)}"
 
     def __getitem__(self, name: str) -> pa.Table:
         if name not in self._tables:

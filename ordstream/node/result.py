@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from ordstream.node.merge_log import MergeLog
+from ordstream.node.no_table import NoArray
 from ordstream.node.report import Report
 from ordstream.node.shedding import ShedOutcome, outcome
 from ordstream.snapshots.snapshot import Snapshot
@@ -15,7 +16,7 @@ from ordstream.snapshots.snapshot import Snapshot
 _ROWS = "its rows are .table (pyarrow), .to_pandas(), or pl.DataFrame(result)"
 
 
-class Result:
+class Result(NoArray):
     """All output of a run.
 
     Attributes
@@ -65,12 +66,19 @@ class Result:
         """All output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
         return self.table.to_pandas(**options)
 
+    def _rows_are(self) -> str:
+        return _ROWS
+
     if not TYPE_CHECKING:  # for a type checker these are mistakes
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"a Result has no {name!r}; {_ROWS}", name=name, obj=self)
 
         def __getitem__(self, key: Any) -> NoReturn:
+            raise TypeError(f"a Result has no items; {_ROWS}")
+
+        # without it pandas.DataFrame does not ask for an array, and says nothing
+        def __iter__(self) -> NoReturn:
             raise TypeError(f"a Result has no items; {_ROWS}")
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
-from ordstream.ground.imported import COLLECT, imported, instead_of, is_lazy
+from ordstream.ground.imported import COLLECT, imported, instead_of, is_lazy, rows_advice
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain, spanned
 from ordstream.ground.slices import joinable
@@ -34,8 +34,6 @@ LEAST_BYTES = 64 << 10  # a smaller bound is not asked for
 INPUT_PART = 16
 
 BatchBytes = Callable[[pa.RecordBatch], int]
-
-ROWS_ADVICE = "rows in dicts become a table by pyarrow.Table.from_pylist(rows)"
 
 
 def is_live(data: Any) -> bool:
@@ -269,9 +267,8 @@ def batches_of(data: Any) -> Iterator[Any]:
             if not hasattr(item, "__arrow_c_array__") and not hasattr(item, "__arrow_c_stream__"):
                 kind = type(item).__name__
                 text = f"item {place}: the source must yield Arrow record batches, it gave {kind}"
-                raise SourceError(
-                    f"{text}; {ROWS_ADVICE}" if isinstance(item, Mapping) else text + instead_of(data)
-                )
+                advice = rows_advice(item)
+                raise SourceError(f"{text}; {advice}" if advice else text + instead_of(data))
             yield from batches_of(item)
     else:
         raise SourceError(f"cannot read {type(data).__name__}: {_advice(data)}")

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ordstream.errors import PlanError, SchemaError, shown
 from ordstream.expressions.expr import col, lit
 from ordstream.ground.choices import is_one_of
+from ordstream.ground.imported import has_schema
 from ordstream.operators.arguments import nonempty
 from ordstream.operators.operator import Site
 from ordstream.operators.union import Union
@@ -83,7 +84,8 @@ def _plans(pipelines: tuple[Pipeline, ...], where: str) -> list[Plan]:
     given: tuple[Any, ...] = pipelines
     wrong = [one for one in given if not isinstance(one, Pipeline)]
     if wrong or not pipelines:
-        what = shown(wrong[0]) if wrong else "none"
+        one = wrong[0] if wrong else None
+        what = "none" if not wrong else type(one).__name__ if has_schema(one) else shown(one)
         raise PlanError(
             f"{where} takes pipelines, such as those that branch gives, a list of them behind a star, *; "
             f"got {what}"

@@ -80,6 +80,8 @@ class DataFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
         if not self.path.is_dir():
+            if self.path.exists():
+                raise SourceError(f"the data folder {self.path} is a file: name the folder that it lies in")
             raise SourceError(f"no data folder {self.path}")
 
     def files(self, table: str) -> list[Path]:

@@ -8,6 +8,7 @@ killed with it and without it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -226,7 +227,7 @@ def test_the_stream_demo_is_killed_and_goes_on(java, tmp_path):
     """Batches before the kill, the kill, the others, the answer: each batch is committed once."""
     if kill_progress.over():
         pytest.skip("the time is up")
-    command = [sys.executable, "-m", "ordstream", "demo", "--stream", "--rows", "8000"]
+    command = [sys.executable, "-m", "ordstream", "demo", "--stream", "--rows", "8000", "--json", "x.json"]
     environment = os.environ | {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}
     ended = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280, check=False
@@ -241,3 +242,5 @@ def test_the_stream_demo_is_killed_and_goes_on(java, tmp_path):
     assert numbers[:3] == [(False, "0"), (False, "1"), (False, "2")]
     assert numbers[3:] == [(True, str(number)) for number in range(there, 8)] + [(True, None)]
     assert out[-1] == "verified: equal to the batch answer, nothing twice"
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert (written["query"], written["verified"], len(written["rows"])) == ("q2", True, 30)

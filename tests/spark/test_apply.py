@@ -21,6 +21,7 @@ pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
 
 from ordstream.spark import Channel, apply, local_session, node_function, room, spark_schema
 
@@ -326,3 +327,29 @@ def test_a_node_has_no_more_in_flight_than_its_worker_has_room_for(monkeypatch):
         monkeypatch.setattr(resource, "getrlimit", lambda which, limit=limit: (limit, limit))
         found = room.in_flight(512 << 20).get("max_bytes")
         assert found == most if most is None else abs(found - most) < 4 << 20
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_functions_of_frames(spark, nodes):
+    """They travel to the tasks, and see times in the session's zone; integers beside nulls are no floats."""
+
+    def shifted(frame):
+        frame["y"] = frame["x"] + 2**60
+        frame["hour"] = frame["ts"].dt.hour
+        return frame[["id", "k", "y", "hour"]]
+
+    odd = F.when(F.col("id") % 3 > 0, F.col("id"))
+    df = spark.range(200).select(
+        "id",
+        (F.col("id") % 7).alias("k"),
+        odd.alias("x"),
+        F.timestamp_seconds(F.col("id") * 900).alias("ts"),
+    )
+    schema = {"id": int, "k": int, "y": int, "hour": int}
+    pipeline = od.Pipeline(df).map_batches(shifted, schema=schema, format="pandas").key_by("k")
+    counted = pipeline.cum_count("n")
+    found = apply(counted, df, order_by="id", nodes=nodes).toArrow()
+    expected = run_serial(counted, df.orderBy("id"))
+    assert expected.error is None
+    assert found.to_pylist() == expected.table.to_pylist()
+    assert found["y"].to_pylist()[:3] == [None, 1 + 2**60, 2 + 2**60]

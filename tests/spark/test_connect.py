@@ -109,6 +109,8 @@ for nodes in (1, 2):
     found = apply(passed, packed, order_by="TS", nodes=nodes)
     assert found.schema.simpleString() == packed.schema.add("seen", "long").simpleString()
     assert found.drop("seen").collect() == packed.orderBy("TS").collect(), nodes
+here = od.Pipeline(packed).key_by("k").scan(seen=od.count()).run(packed).table  # timestamps among them
+assert (here.num_rows, here["seen"][-1].as_py()) == (200, 29), here
 progress.this_host = lambda: "another"  # than the server's
 for nodes in (1, 2):
     channel, told = Channel(), []

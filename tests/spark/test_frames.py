@@ -446,3 +446,33 @@ def test_an_iterator_ends_with_the_error_of_the_task(spark):
     whole = od.Pipeline(table.schema).map(lambda row: (row.k + 1,), schema={"y": int})
     frame = apply(whole, spark.createDataFrame(table), order_by="k")
     assert [row.y for row in frame.toLocalIterator(True)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "-8"])
+def test_a_node_here_takes_a_frame_of_spark(spark, zone):
+    """PySpark's own export ends in an AssertionError where a column is a timestamp."""
+    former = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        at = F.timestamp_seconds(F.col("id") * 86_400)
+        frame = spark.range(3).select(
+            "id",
+            at.alias("at"),
+            F.array(at).alias("several"),
+            F.struct(at.alias("inside")).alias("packed"),
+            at.cast("timestamp_ntz").alias("plain"),
+        )
+        pipeline = od.Pipeline(frame)
+        found = pipeline.run(frame).table
+        joined = od.Pipeline({"id": pa.int64()}).join_lookup(frame, on="id").schema
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", former)
+    assert found.schema == pipeline.schema
+    assert found["at"].cast(pa.int64()).to_pylist() == [0, 86_400_000_000, 2 * 86_400_000_000]
+    assert joined.field("at").type == pipeline.schema.field("at").type
+
+
+def test_a_streaming_frame_is_no_table(spark):
+    rates = spark.readStream.format("rate").load()
+    with pytest.raises(od.SourceError, match=r"a streaming DataFrame of Spark goes to od\.spark\.stream\("):
+        od.Pipeline(rates).run(rates)

@@ -64,6 +64,17 @@ def folder_of(checkpoint: str | os.PathLike[str]) -> Path:
     return path
 
 
+def check_there(folder: Path) -> None:
+    """Raise CheckpointError where a checkpoint's folder is not there: its name may be misspelt."""
+    with contextlib.suppress(OSError):  # it is told where it is read
+        if not folder.is_dir():
+            is_file = folder.exists()
+            what = "is a file, not the folder of a checkpoint" if is_file else "there is no such folder"
+            raise CheckpointError(
+                f"{folder}: {what}: name the folder that od.spark.stream was given as checkpoint="
+            )
+
+
 def name_of(folder: Any) -> str | None:
     """A path as text; None: it can't be the name of a folder ("" would be the working directory)."""
     name = os.fspath(folder) if isinstance(folder, str | os.PathLike) else None
@@ -163,6 +174,7 @@ class EpochLog:
 
     def _said(self) -> dict[str, Any]:
         path = self.folder / QUERY
+        check_there(self.folder)
         try:
             said = read_json(path.read_bytes())
         except (FileNotFoundError, NotADirectoryError) as error:

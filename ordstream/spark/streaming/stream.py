@@ -43,7 +43,7 @@ from ordstream.spark.running_session import running_session
 from ordstream.spark.schemas import check_in_files
 from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE, SIDE_OUTPUT
 from ordstream.spark.streaming.epoch_functions import FINISH
-from ordstream.spark.streaming.epoch_log import SPARK, EpochLog, folder_of
+from ordstream.spark.streaming.epoch_log import SPARK, EpochLog, check_there, folder_of
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
 from ordstream.spark.streaming.epoch_runner import (
     EpochRunner,
@@ -270,7 +270,7 @@ def finish(
     PlanError
         The stream still runs; there is no pipeline, or no session.
     CheckpointError
-        As for `stream`; Spark's log has more micro-batches than are committed here.
+        There is no such folder; as for `stream`; Spark's log has more micro-batches than are committed here.
 
     Warns
     -----
@@ -282,6 +282,7 @@ def finish(
     known, sinks = _started.get(path.resolve()), sinks_of(sink)
     if is_running(path):
         raise PlanError(f"the stream of {path} still runs: stop it (query.stop()), then finish it")
+    check_there(path)
     if pipeline is None:
         if known is None:
             raise PlanError(

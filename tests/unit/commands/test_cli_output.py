@@ -14,11 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 
+import ordstream
 from ordstream.commands import cli, stream_demo
 
 COMMAND = [sys.executable, "-m", "ordstream", "--help"]
 # argparse swallows errors of writing
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+BUILD = {"PYTHONPATH": str(Path(ordstream.__file__).parents[1])}  # the build under test
 
 FULL = Path("/dev/full")
 
@@ -41,6 +44,84 @@ def test_a_full_disk_is_told():
         )
     assert ended.returncode == 2
     assert ended.stderr.splitlines() == ["ordstream: the output can't be written: No space left on device"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"]])
+def test_a_full_disk_is_told_without_a_buffer_too(arguments):
+    """argparse drops what fails in writing, and then nothing is left that could fail."""
+    if not FULL.exists():
+        pytest.skip("no /dev/full here")
+    with FULL.open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "ordstream", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=os.environ | BUILD | {"PYTHONUNBUFFERED": "1"},
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == ["ordstream: the output can't be written: No space left on device"]
+
+
+def test_a_closed_stdout_is_told():
+    """The answer was gone, with status 0."""
+    ended = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *COMMAND],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=ENVIRONMENT | BUILD,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("ordstream: the output can't be written: stdout is closed")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "ascii:surrogateescape"])
+def test_signs_that_the_terminal_has_not_are_escaped(encoding):
+    """A Greek letter in the help ended the command."""
+    shown = "from ordstream.commands import cli; cli._show_any_text(); print('k \\u03bb')"
+    ended = subprocess.run(
+        [sys.executable, "-c", shown],
+        capture_output=True,
+        check=False,
+        env=ENVIRONMENT | BUILD | {"PYTHONIOENCODING": encoding},
+    )
+    assert ended.stdout == b"k \\u03bb\n", ended.stderr
+    ended = subprocess.run(
+        [sys.executable, "-m", "ordstream", "bench", "--help"],
+        capture_output=True,
+        check=False,
+        env=ENVIRONMENT | BUILD | {"PYTHONIOENCODING": encoding},
+    )
+    assert ended.returncode == 0 or b"the laboratory is part of a checkout" in ended.stderr, ended.stderr
+
+
+def test_a_folder_that_is_no_text_in_the_locale_is_named_with_what_to_do(tmp_path):
+    """pyarrow said "'utf-8' codec can't encode characters"."""
+    folder = tmp_path / "\u00fc"
+    folder.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-m", "ordstream", "run", "q4", "--data", "."],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT | BUILD | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    )
+    assert ended.returncode == 2
+    assert "\\xfc' is no text in this locale, and pyarrow can't open it: start Python with" in ended.stderr
+
+
+def test_a_path_that_fails_later_is_told_too(monkeypatch, capsys):
+    def command(chosen):
+        "a\udcff".encode()
+
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(command=command)
+    monkeypatch.setattr(cli, "_parser", lambda: parser)
+    assert cli.main([]) == 2
+    assert "'a\\udcff' has bytes in its name that are not UTF-8" in capsys.readouterr().err
 
 
 def test_a_reader_that_goes_in_the_middle_is_no_error_either(monkeypatch, capsys):

@@ -118,3 +118,28 @@ def test_what_is_no_list_of_files(tmp_path, kind):
         kind(tmp_path / "one")
     with pytest.raises(od.SourceError, match=r"columns is a list of names, got 'k': write \['k'\]"):
         od.ParquetSource([], columns="k")
+
+
+def test_another_kind_of_file_is_told(tmp_path):
+    """Its first bytes were taken for a message's length: "Expected to read 827474256 metadata bytes"."""
+    path = tmp_path / "x"
+    pq.write_table(pa.table({"k": [1]}), path)
+    for read in (lambda: od.Pipeline(od.IpcSource(path)), lambda: list(od.IpcSource(path))):
+        with pytest.raises(od.SourceError, match=r"x is no Arrow IPC file, it is Parquet: od\.Parq"):
+            read()
+    for text in ("user,page\n1,2\n", '{"user": 1}\n', "a"):
+        path.write_text(text)
+        for read in (lambda: od.Pipeline(od.IpcSource(path)), lambda: list(od.IpcSource(path))):
+            with pytest.raises(od.SourceError, match=r"x is no Arrow IPC file: .*pyarrow\.csv\.open_csv"):
+                read()
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_streams_of_all_ages_are_recognized(tmp_path, legacy):
+    """Before Arrow 0.15 a message began with its length, and not with four bytes of ones."""
+    rows = pa.table({"x": [1, 2]})
+    options = pa.ipc.IpcWriteOptions(use_legacy_format=legacy)
+    with pa.ipc.new_stream(tmp_path / "x", rows.schema, options=options) as out:
+        out.write(rows)
+    assert (tmp_path / "x").read_bytes().startswith(b"\xff" * 4) != legacy
+    assert od.Pipeline(rows.schema).run(od.IpcSource(tmp_path / "x")).table.equals(rows)

@@ -99,3 +99,24 @@ def test_an_order_tag_has_python_ints():
     tag = od.OrderTag(np.int64(3), np.int8(-1))
     assert (type(tag.serial), type(tag.index)) == (int, int)
     assert tag == od.OrderTag.from_bytes(bytes(tag))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (lambda: od.Pipeline([{"k": 1}]), r"rows in dicts become a table by pyarrow\.Table\.from_pylist"),
+        (lambda: od.Pipeline([(1,), (2,)]), r"rows in tuples become a table by .*from_pylist\(\[dict\(zip"),
+        (lambda: od.Pipeline([(1, 2), (2, 3)]), r"a str, got 1; rows in tuples become a table by"),
+        (lambda: od.Pipeline({"k": [1, 2]}), r"can't be \[1, 2\].*become a table by pyarrow\.table\(data\)"),
+        (lambda: od.Pipeline({"k": ["a"]}), r"columns with values become a table by pyarrow\.table\(data\)"),
+        (lambda: od.Pipeline({"k": np.arange(2)}), r"columns with values become a table by"),
+        (lambda: od.Pipeline({"k": list[int]}), r"write pa\.list_\(type\)"),
+        (lambda: od.Pipeline({"k": [int]}), r"write pa\.list_\(type\)"),
+        (lambda: P.run([(1,), (2,)]), r"it gave tuple; rows in tuples become a table by"),
+        (lambda: P.run([{"k": 1}]), r"it gave dict; rows in dicts become a table by"),
+        (lambda: od.union(P, pa.table({"k": range(1000)})), r"union takes pipelines, .*; got Table$"),
+    ],
+)
+def test_rows_and_values_are_answered_with_the_table_they_make(given, text):
+    with pytest.raises(od.OrdstreamError, match=text):
+        given()

@@ -131,3 +131,11 @@ def test_a_shed_operator_has_a_name(name):
     shedding = od.Pipeline({"k": int}).shed("50ms", cost_key="k")
     with pytest.raises(od.PlanError, match="there is no shed operator"):
         only_shed(shedding.plan, name)
+
+
+def test_a_misspelt_checkpoint_is_told_before_anything_else(tmp_path):
+    """It said that finish needs the pipeline."""
+    pytest.importorskip("pyspark")
+    for options in ({}, {"pipeline": P}):
+        with pytest.raises(od.CheckpointError, match="nix: there is no such folder: name the folder that"):
+            od.spark.finish(tmp_path / "nix", **options)

@@ -95,3 +95,10 @@ def test_costs_weigh_what_is_scheduled(cost, fourth):
     parameters = od.DKG(theta=0.9, mu=3, cost=cost)
     found = scheduled_by(np.array([6, 4, 3, 3, 0, 0]), [], parameters, 2)
     assert found.by_map.buckets[:4] == (0, 1, 1, fourth)
+
+
+def test_a_hash_with_exactly_the_share_theta_is_a_heavy_hitter():
+    counts = np.array([100, 0, 0, 0])
+    for count, heavy in ((7, 1), (6, 0)):
+        found = scheduled_by(counts, [(4, count)], od.DKG(theta=0.07), 2)
+        assert len(found.by_map.heavy) == heavy

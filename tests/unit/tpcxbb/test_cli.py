@@ -350,6 +350,8 @@ def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):
     [
         (["run", "q7", "--data", "."], "q7 is not a query; there is q"),
         (["run", "q2", "--data", "no such folder"], "no data folder"),
+        (["run", "q2", "--data", __file__], "is a file: name the folder that it lies in"),
+        (["run", "q2", "--data", ""], "argument --data: it is empty: name a folder"),
         (["run", "q2", "--data", "."], "no table web_clickstreams"),
         (["run", "q2", "--data", ".", "--param", "limit"], "--param takes name=value"),
         (
@@ -378,6 +380,23 @@ def test_long_answers_are_cut_on_the_screen_only(folder, tmp_path, capsys):
             ["run", "q2", "--data", ".", "--nodes", "3000"],
             "--nodes 3000: the engine node takes at most 1024 processes",
         ),
+        (
+            ["run", "q2", "--data", ".", "--engine", "sql", "--chunk-rows", "2"],
+            "--chunk-rows is for the engines node and spark, and for sql with --verify",
+        ),
+        (["run", "q2", "--data", ".", "--engine", "sql", "--sort"], "--sort is for the engines node and"),
+        (["run", "q2", "--data", ".", "--engine", "sql", "--emit", "updates"], "--emit is for the engines"),
+        (["demo", "--stream", "--workers", "2"], "--workers is not with --stream"),
+        (["demo", "--stream", "--buckets", "0"], "--buckets is not with --stream"),
+        (["demo", "--stream", "--json", "no/a.json"], "no folder for --json"),
+        (["demo", "--json", "no/such/folder.json"], "no folder for --json"),
+        (["demo", "--workers", "-7"], "workers must be a whole number from 0 to 1024"),
+        (["generate", "--rows", "9", "--out", "out", "--seed", "-1"], "--seed must not be negative, not -1"),
+        (["bench", "dkg-fig2", "--streams", "0"], "--streams must be 1 or more, not 0"),
+        (["bench", "dkg-fig2", "--processes", "0"], "--processes must be 1 or more, not 0"),
+        (["bench", "dkg-fig2", "--seed", "-1"], "--seed must be 0 or more, not -1"),
+        (["generate", "--rows", "9", "--out", "d\udcff"], "not UTF-8, which pyarrow can't open: rename it"),
+        (["run", "q2", "--data", "d\udcff"], "d\\udcff' has bytes in its name that are not UTF-8"),
         (["generate", "--out", ""], "argument --out: it is empty: name a folder"),
         (["generate", "--out", __file__], "is there, and is no folder"),
         (["bench", "fig8", "--out", __file__], "is there, and is no folder"),
@@ -396,6 +415,12 @@ def test_mistakes_are_one_sentence(arguments, message, capsys, tmp_path, monkeyp
     assert error.startswith("ordstream: ")
     assert message in error
     assert len(error.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_the_node_that_verifies_an_answer_of_sql_are_taken(folder, capsys):
+    command = ["run", "q4", "--data", str(folder.path), "--engine", "sql", "--workers", "1", "--verify"]
+    assert main(command) == 0
 
 
 def test_an_option_out_of_range_is_one_sentence(folder, capsys):

@@ -138,7 +138,11 @@ def test_what_is_no_such_stream_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match="holds 'note'"):
         begun(tmp_path / "full")
     with pytest.raises(CheckpointError, match=r"it has no QUERY\.json"):
+        EpochLog(tmp_path / "full")
+    with pytest.raises(CheckpointError, match="none: there is no such folder"):
         EpochLog(tmp_path / "none")
+    with pytest.raises(CheckpointError, match="note: is a file, not the folder of a checkpoint"):
+        EpochLog(tmp_path / "full" / "note")
     begun(tmp_path / "c")
     with pytest.raises(CheckpointError, match="ordered by ts, not by its source"):
         begun(tmp_path / "c", order_by=())
@@ -372,9 +376,17 @@ def test_the_command_line_lists_epochs_and_goes_back(tmp_path, capsys):
     assert main(["epochs", str(log.folder)]) == 0
     assert "no epoch is committed yet" in capsys.readouterr().out
     (tmp_path / "file").touch()
-    for other in (tmp_path, tmp_path / "file", tmp_path / "none"):
-        assert main(["epochs", str(other)]) == 2
-        assert "is no checkpoint of a stream" in capsys.readouterr().err
+    for other, why in (
+        (tmp_path, "is no checkpoint of a stream"),
+        (tmp_path / "file", "is a file, not the folder of a checkpoint"),
+        (tmp_path / "none", "there is no such folder"),
+    ):
+        for command in ("epochs", "rewind"):
+            assert main([command, str(other)]) == 2
+            assert f"{other}: {why}" in capsys.readouterr().err
+    for arguments in (["epochs", ""], ["rewind", ""], ["rewind", str(tmp_path), "--folder", ""]):
+        assert main(arguments) == 2
+        assert "it is empty: name a folder" in capsys.readouterr().err
 
 
 def newest_of_spark(log, kind):

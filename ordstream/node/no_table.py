@@ -1,0 +1,34 @@
+"""What is said to those who take a run, or what it gave, for a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+
+class NoTable:
+    """A name that a stream has not is answered with where its rows are; so is an output's, in a subclass."""
+
+    def _rows_are(self) -> str:
+        return "its rows are pyarrow.table(stream), .to_pandas(), pl.DataFrame(stream), or a loop over it"
+
+    if not TYPE_CHECKING:  # for a type checker these are mistakes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            # Python, copies and libraries ask for names with an underscore, also of what is not made yet
+            told = text if name.startswith("_") else f"{text}; {self._rows_are()}"
+            raise AttributeError(told, name=name, obj=self)
+
+
+class NoArray:
+    """pandas.DataFrame takes no Arrow data. It asks for an array, or makes one of names or of pairs."""
+
+    def _rows_are(self) -> str:
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:
+
+        def __array__(self, *_: Any, **__: Any) -> NoReturn:
+            kind = type(self).__name__
+            text = f"{kind!r} is no array; pandas.DataFrame takes no Arrow data"
+            raise TypeError(f"{text}: {self._rows_are()}")
