@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ordstream._core.balance import hashing, key_route
 from ordstream.balance.keys import Key, key_word, key_words
 from ordstream.balance.serial_form import SketchBytesError, key_from_json, key_to_json, packed, unpacked
+from ordstream.errors import PlanError
 
 Instances = npt.NDArray[np.int32]
 
@@ -130,6 +131,11 @@ class KeyMap:
         """Instance of one key."""
         return int(self._map.route(np.array([key_word(key)], dtype=np.uint64))[0])
 
+    @property
+    def has_bytes(self) -> bool:
+        """It can be written down, and so sent to another process: it was not made `of_words`."""
+        return self._map.heavy_words == len(self._heavy)
+
     def to_bytes(self) -> bytes:
         """The map as bytes (`ordstream.balance.serial_form`).
 
@@ -138,7 +144,7 @@ class KeyMap:
         ValueError
             The map was made `of_words`.
         """
-        if self._map.heavy_words != len(self._heavy):
+        if not self.has_bytes:
             raise ValueError("a map made of words has no keys to write down")
         values = {
             "instances": self.instances,
@@ -176,6 +182,26 @@ class KeyMap:
         return (
             f"{type(self).__name__}(instances={self.instances}, buckets={len(self._buckets)}, "
             f"heavy={self._map.heavy_words})"
+        )
+
+
+def check_sent(grouping: Any) -> None:
+    """Whether a grouping can be sent to other processes, as far as it is known here.
+
+    Parameters
+    ----------
+    grouping : object
+
+    Raises
+    ------
+    PlanError
+        It is a map without bytes (`KeyMap.has_bytes`).
+    """
+    if isinstance(grouping, KeyMap) and not grouping.has_bytes:
+        raise PlanError(
+            f"grouping: {grouping!r} knows its keys by their words only, as the maps of "
+            "optimal_approximation do: it has no bytes, and can't be sent to other processes. Use "
+            "od.DKG(theta=...).fit(keys, nodes)"
         )
 
 

@@ -200,18 +200,29 @@ def _storage(array: Any) -> Any:
     return array
 
 
+def key_of_storage(value: Any, type_: pa.DataType) -> Any:
+    """The key that a storage value (`ordstream.ground.types`) of this type is; None for null."""
+    return _bytes_of(value) if is_wide(type_) else value
+
+
 def _bytes_of(units: int | None) -> bytes | None:
     """A decimal of over 18 digits, which compares as its bytes do."""
     return None if units is None else (units + (1 << 127)).to_bytes(16, "big")
 
 
 def _storage_value(scalar: Any) -> Any:
-    """The Python value of an Arrow scalar; dates, times, durations and decimals as integers."""
+    """The Python value of an Arrow scalar; dates, times, durations and decimals as integers, a struct as a
+    tuple of such values.
+    """
+    if not scalar.is_valid:
+        return None
     if is_counted(scalar.type) or is_wide(scalar.type):
         (units,) = storage_values(pa.array([scalar.as_py()], scalar.type))
         return _bytes_of(units) if is_wide(scalar.type) else units
     if pat.is_dictionary(scalar.type):
-        return _storage_value(scalar.value) if scalar.is_valid else None
+        return _storage_value(scalar.value)
+    if pat.is_struct(scalar.type):
+        return tuple(_storage_value(scalar[k]) for k in range(scalar.type.num_fields))
     return scalar.value if pat.is_temporal(scalar.type) else scalar.as_py()
 
 

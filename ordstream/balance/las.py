@@ -13,8 +13,8 @@ every `sync_every` tuples, not only after new matrices. Before the first matrice
 under overload that builds a backlog which shedding cannot undo, only keep from growing, so a shedder can
 start from a model that was saved.
 
-Source: Rivetti, Busnel, Querzoni, "Load-aware shedding" (Algotel 2017), section 3; POSG, Listings III.1,
-III.2 and eq. 1.
+Source: Rivetti, Busnel, Querzoni, "Délestage avisé dans les systèmes de traitement de flux" (Algotel 2017),
+section 3; POSG, Listings III.1, III.2 and eq. 1.
 """
 
 from __future__ import annotations
@@ -94,9 +94,13 @@ class _BuiltIn:
 
 
 class AverageLatency(_BuiltIn):
-    """The paper's goal: the mean estimated latency of all admitted tuples since the start is at most tau.
+    """The paper's goal (section 3): the mean estimated latency of all admitted tuples since the start is at
+    most tau.
 
-    A tuple is dropped if and only if (Q + q) / (count + 1) > tau.
+    A tuple is dropped if and only if (Q + q) / (count + 1) > tau and q > tau / 2. As long as the mean keeps
+    to tau, as it does where every admission is by this rule, the first half implies q > tau: then this is
+    the paper's rule. The second half is ours, for a mean that is above tau because of a cap, or of true
+    latencies (the node): without it only a cap would admit anything, and nothing would bring the mean down.
 
     Parameters
     ----------
@@ -284,8 +288,7 @@ class LoadAwareShedder:
         ValueError
             A time is not finite.
         """
-        if not math.isfinite(elapsed):
-            raise ValueError(f"the elapsed time is not finite: {elapsed}")
+        _check_elapsed(elapsed)
         latency = self._balance.backlog(elapsed)
         return self.decided(self.informed and self.goal.drops(latency), latency, key, elapsed, time)
 
@@ -298,24 +301,43 @@ class LoadAwareShedder:
             return Offer(True, latency, None)
         if not self.informed:
             return Offer(False, latency, self._balance.admit(latency, elapsed, 0.0))
+        estimate = self.estimate(key, time)  # may raise: nothing is counted then
         self.goal.admit(latency)
-        return Offer(False, latency, self._balance.admit(latency, elapsed, self.estimate(key, time)))
+        return Offer(False, latency, self._balance.admit(latency, elapsed, estimate))
 
     def answer(self, carried: float, elapsed: float) -> bool:
         """The tuple that carried this C-hat was completed at `elapsed`: C-hat is corrected by the difference
         (Fig. 1.E).
 
+        Parameters
+        ----------
+        carried : float
+            As `offer` gave it.
+        elapsed : float
+            Time since the first emission.
+
         Returns
         -------
         bool
             False: it belongs to matrices that have been replaced since, and changed nothing.
+
+        Raises
+        ------
+        ValueError
+            The elapsed time is not finite. Nothing is changed then.
         """
+        _check_elapsed(elapsed)
         return self._balance.answer(carried, elapsed)
 
     def estimate(self, key: Key, time: float | None) -> float:
         """Estimated execution time of a tuple (w-hat). There is a model."""
         assert self._model is not None
         return self._model.estimate(key)
+
+
+def _check_elapsed(elapsed: float) -> None:
+    if not math.isfinite(elapsed):
+        raise ValueError(f"the elapsed time is not finite: {elapsed}")
 
 
 class StrawMan(LoadAwareShedder):

@@ -131,8 +131,8 @@ class KeyMemory:
     def take(self, job: DKGLearner) -> KeyMap | None:
         """Add what one job's tasks have learnt; the map for the next job, None before any row.
 
-        Below `FEW` rows for each bucket the map is one of buckets in turn. What was learnt for another
-        number of instances is dropped: its buckets are others.
+        Below `FEW` rows for each bucket, or for a key with share Θ, the map is one of buckets in turn. What
+        was learnt for another number of instances is dropped: its buckets are others.
         """
         if not job.learnt:
             return self.map

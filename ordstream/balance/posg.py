@@ -296,6 +296,7 @@ class PosgScheduler:
     def __init__(self, parameters: POSG) -> None:
         self.parameters = parameters
         self._core = posg.Scheduler(parameters.times().hashes, parameters.k, parameters.sync_interval)
+        self._left: list[SyncRequest] = []  # requests of `route` that a later `submit` found
 
     @property
     def core(self) -> posg.Scheduler:
@@ -339,16 +340,21 @@ class PosgScheduler:
         return self._core.route(key_words(keys))
 
     def submit(self, key: Key) -> tuple[int, SyncRequest | None]:
-        """Instance of one tuple, and the request that it has to carry there."""
+        """Instance of one tuple, and the request that it has to carry there. Requests of tuples that `route`
+        took stay for `take_requests`.
+        """
         instance = int(self._core.route(np.array([key_word(key)], dtype=np.uint64))[0])
-        requests = [request for request in self.take_requests() if request.position == self._core.routed - 1]
-        return instance, requests[0] if requests else None
+        self._left = self.take_requests()
+        if self._left and self._left[-1].position == self._core.routed - 1:
+            return instance, self._left.pop()
+        return instance, None
 
     def take_requests(self) -> list[SyncRequest]:
         """The requests made since this was last called, in order. Each is to travel with the tuple at
         its position.
         """
-        return [SyncRequest(*request) for request in self._core.take_requests()]
+        taken, self._left = self._left, []
+        return taken + [SyncRequest(*request) for request in self._core.take_requests()]
 
     def receive(self, message: Matrices | SyncReply) -> None:
         """A message of an instance has arrived.
@@ -364,7 +370,8 @@ class PosgScheduler:
             self._core.receive_reply(message.instance, message.epoch, message.delta)
 
     def deploy(self, models: Sequence[ExecutionTimes], c_hat: npt.ArrayLike | None = None) -> None:
-        """Go to RUN at once with one pair of matrices per instance, from another run or a sample.
+        """Go to RUN at once with one pair of matrices per instance, from another run or a sample. They count
+        as older than any that an instance sends (section III-B, Fig. 3.F).
 
         Parameters
         ----------

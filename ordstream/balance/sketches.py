@@ -331,7 +331,7 @@ class ExecutionTimes:
         return _read_only(self._matrices.work)
 
     def ratios(self) -> npt.NDArray[np.float64]:
-        """W/F per cell, 0 where F is 0: a snapshot S of POSG (section III-A). A new array."""
+        """W/F per cell, 0 where F is 0: a snapshot S of POSG (section III-B). A new array."""
         frequency = self._matrices.frequency
         return np.divide(self._matrices.work, frequency, out=np.zeros(frequency.shape), where=frequency > 0)
 

@@ -26,6 +26,20 @@ from ordstream.ground.numbers import is_whole
 MOST_COUNTERS = 1 << 26
 
 
+def least_count(threshold: float, total: int) -> int:
+    """The least count >= threshold * total (DKG, section 3.1).
+
+    Parameters
+    ----------
+    threshold : float
+        Theta, a share of the stream, > 0.
+    total : int
+        m, tuples of the stream.
+    """
+    # The small allowance: 0.07 of 100 tuples are 7, though the product of the floats is above it.
+    return math.ceil(threshold * total * (1 - 1e-12))
+
+
 class SpaceSaving:
     """The most frequent keys of a stream, with counts from above, in `capacity` counters and O(1) per tuple.
 
@@ -153,7 +167,7 @@ class SpaceSaving:
         """`heavy_hitters` with the key's word: (key, word, count, error)."""
         if not 0 < threshold <= 1:
             raise PlanError(f"the threshold (Theta) must lie in (0, 1], not {threshold}")
-        least = threshold * self.total
+        least = least_count(threshold, self.total)
         return [e for e in self._entries() if e[2] - (e[3] if guaranteed else 0) >= least]
 
     def _entries(self) -> list[tuple[Key, int, int, int]]:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from ordstream.expressions import zones
 from ordstream.expressions.needed_text import needed_text
-from ordstream.expressions.not_strict import answers
+from ordstream.expressions.not_strict import answers, read_integers
 from ordstream.expressions.strptime import read_times
 from ordstream.expressions.written_times import with_offset, written_by
 from ordstream.ground.types import is_string, storage_type
@@ -31,6 +31,10 @@ def _function(name: str, options: tuple[tuple[str, Any], ...]) -> Callable[[pa.A
     """A function with its options, looked up once: `pyarrow.compute.year` spends some microseconds on it."""
     if name == "cast":
         target = dict(options)["to"]
+        if pa.types.is_integer(target):
+            return lambda values: (
+                read_integers(values, target) if is_string(values.type) else values.cast(target)
+            )
         return lambda values: values.cast(target)
     if name == "cast_single":
         single = dict(options)["to"]

@@ -23,7 +23,7 @@ Call = Callable[[pa.Array], pa.Array]
 KEPT_BYTES = 1 << 20
 
 #: What Arrow reads looks like this, and much that it does not read.
-_WHOLE = "^-?(?:[0-9]+|0[xX][0-9a-fA-F]+)$"
+_WHOLE = "^(?:-?(?:[0-9]+|0[xX][0-9a-fA-F]+)|[+][0-9]+)$"
 _NUMBER = "^(?i:[-+]?(?:[.0-9][-+.0-9e]*|nan.*|inf.*))$"
 _DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T].*)?$"
 _TRUTH = "^(?i:true|false|0|1)$"
@@ -79,8 +79,24 @@ def _answers(values: pa.Array, call: Call, function: str, options: dict[str, Any
         return _by_halves(distinct.dictionary, call).take(distinct.indices)
 
 
+def read_integers(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Integers that texts say; "+5", which Arrow reads as a float and not as an integer, is 5.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A text says none.
+    """
+    try:
+        return values.cast(target)
+    except pa.ArrowInvalid:
+        if not pc.any(pc.starts_with(values, "+")).as_py():
+            raise
+    return pc.replace_substring_regex(values, "^[+]([0-9]+)$", r"\1").cast(target)
+
+
 def _to_int64(values: pa.Array) -> pa.Array:
-    return values.cast(pa.int64())
+    return read_integers(values, pa.int64())
 
 
 def _inside(whole: pa.Array, target: pa.DataType) -> pa.Array:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ordstream.balance.baselines import Modulo
 from ordstream.balance.dkg import DKG
-from ordstream.balance.grouping import KeyMap, SplitKeyMap
+from ordstream.balance.grouping import KeyMap, SplitKeyMap, check_sent
 from ordstream.balance.keys import key_words
 from ordstream.balance.posg import POSG
 from ordstream.errors import PlanError, SchemaError, unknown_column
@@ -131,6 +131,8 @@ def _check(grouping: Any, processes: int) -> None:
             f"grouping is one of {', '.join(map(repr, NAMES))}, od.POSG(...), od.DKG(...), a map of keys, "
             f"something with route(keys), or a mapping of operator names to these; got {grouping!r:.80}"
         )
+    if processes > 1:
+        check_sent(grouping)
     made = getattr(grouping, "instances", None)
     if made is not None and processes > 1 and made != processes:
         raise PlanError(

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ordstream.balance.dkg import DKG
 from ordstream.balance.memory import KeyMemory
 from ordstream.balance.posg import POSG
+from ordstream.errors import PlanError, shown
 from ordstream.fragments.moving_route import MovingRoute, Step
 from ordstream.fragments.proactive import Proactive, keys_of, parameters_for
 from ordstream.fragments.topology import Topology
@@ -191,6 +192,42 @@ class LearntMap(_Plain):
         return {"name": "dkg", "maps": self._maps, "heavy": len(self._map.heavy)}
 
 
+def checked_nodes(found: Any, rows: int, nodes: int, name: str) -> npt.NDArray[np.int32]:
+    """What a grouping's `route(keys)` gave, as node numbers.
+
+    Parameters
+    ----------
+    found : object
+        Should be integers, one per row.
+    rows, nodes : int
+        How many there are.
+    name : str
+        Of the grouping and its operator, for the error.
+
+    Raises
+    ------
+    PlanError
+        It is anything else than an integer from 0 to nodes - 1 for each row.
+    """
+    try:
+        given = np.asarray(found)
+    except ValueError:  # rows of different lengths
+        given = np.empty(())
+    if given.shape == (rows,) and (given.dtype.kind in "iu" or not rows):
+        if not rows or (given.min() >= 0 and given.max() < nodes):
+            return given.astype(np.int32, copy=False)
+        odd = int(given.min() if given.min() < 0 else given.max())
+        what = f"node {odd}"
+    elif given.shape == (rows,):
+        what = f"{shown(given[0], 80)} ({given.dtype})"
+    else:
+        what = f"{shown(found, 80)} for {rows:,} keys"
+    raise PlanError(
+        f"grouping: {name} gave {what}; route(keys) must give an integer array as long as the keys, each "
+        f"from 0 to {nodes - 1}"
+    )
+
+
 def spreading_of(topology: Topology) -> Spreading:
     """What sends the source's rows to the first nodes."""
     first, nodes = topology.first, topology.receivers(topology.first)
@@ -211,4 +248,10 @@ def spreading_of(topology: Topology) -> Spreading:
         return Proactive(parameters_for(given, nodes), key)
     if isinstance(given, DKG):
         return LearntMap(given, nodes, key)
-    return Routed(lambda rows: given.route(keys_of(rows, key)), type(given).__name__, any_node=True)
+    name = type(given).__name__
+    of = ", ".join(repr(operator.name) for operator in topology.fragments[first].operators[:1])
+
+    def checked(rows: pa.RecordBatch) -> npt.NDArray[np.int32]:
+        return checked_nodes(given.route(keys_of(rows, key)), rows.num_rows, nodes, f"{name} of {of}")
+
+    return Routed(checked, name, any_node=True)

@@ -28,7 +28,7 @@ from pyspark.sql.types import IntegerType, StructType
 
 from ordstream.balance.baselines import PKG, Modulo
 from ordstream.balance.dkg import DKG, DKGLearner
-from ordstream.balance.grouping import KeyMap, SplitKeyMap
+from ordstream.balance.grouping import KeyMap, SplitKeyMap, check_sent
 from ordstream.balance.keys import key_words
 from ordstream.balance.memory import COSTS
 from ordstream.balance.posg import POSG, FrozenPosg
@@ -247,11 +247,11 @@ def _choice(single: Any, operator: str, nodes: int) -> Choice | None:
     elif not isinstance(given, KINDS):
         raise PlanError(
             f"grouping is one of {', '.join(map(repr, NAMES))}, od.DKG(...), od.POSG(...), a deployed map "
-            "or model, a Balancer, or a "
-            f"mapping of operator names to these; got {given!r:.80}"
+            f"or model, a Balancer, or a mapping of operator names to these; got {given!r:.80}"
         )
     if given == "hash":
         return None
+    check_sent(given)
     made = getattr(given, "instances", None)
     if made is not None and made != nodes:
         raise PlanError(f"grouping: a {type(given).__name__} for {made} nodes can't serve nodes={nodes}")

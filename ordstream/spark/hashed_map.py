@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ordstream.balance.dkg import DKG, cost_function, dealt_out, schedule
+from ordstream.balance.space_saving import least_count
 
 Floats: TypeAlias = "npt.NDArray[Any]"
 
@@ -119,7 +120,8 @@ def scheduled_by(
     """The map of bucket counts and of the most frequent hashes with theirs (BUILD of DKG's Listing 3.2)."""
     total, buckets = int(counts.sum()), len(counts)
     by_hash: Floats = np.bincount(np.arange(buckets) % nodes, weights=counts, minlength=nodes)
-    heavy = sorted((one for one in items if one[1] >= parameters.theta * total), key=lambda one: -one[1])
+    least = least_count(parameters.theta, total)
+    heavy = sorted((one for one in items if one[1] >= least), key=lambda one: -one[1])
     sparse = counts.copy()
     for one, count in heavy:
         sparse[one % buckets] -= count

@@ -4,6 +4,7 @@ learnt, and where it is refused.
 
 import itertools
 import time
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import spark_tools
 from spark_tools import SOURCE, chain, fail, kill, once, rows_of, stream, write_files
 
 import ordstream as od
-from ordstream.balance.baselines import universal
+from ordstream.balance.baselines import optimal_approximation, universal
 from ordstream.balance.metrics import imbalance
 from ordstream.balance.posg import FrozenPosg
 from ordstream.reference.run_serial import run_serial
@@ -509,3 +510,31 @@ def test_a_route_is_a_pure_function_of_the_rows_in_order():
         whole.column(NODE).to_numpy(), weights=times.estimate_many(table["key"]), minlength=4
     )
     assert imbalance(loads) < 1
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(10, 2), pa.decimal128(30, 2)])
+def test_decimals_are_keys_and_columns_that_costs_may_depend_on(spark, kind):
+    """Operators that measure are shed operators, whose cost key took no decimals."""
+    prices = [None if n % 11 == 0 else Decimal(n % 7 * 25).scaleb(-2) for n in range(400)]
+    table = pa.table({"ts": range(400), "price": pa.array(prices, kind)})
+    out = pa.schema([*table.schema, ("n", pa.int64())])
+
+    def seen(row, state, emit):
+        state.n += 1
+        emit((row.ts, row.price, state.n))
+
+    pipeline = od.Pipeline(table.schema).map(tuple, schema=table.schema, name="f").key_by("price")
+    pipeline = pipeline.process(seen, schema=out, state={"n": pa.int64()}, name="g")
+    expected = run_serial(pipeline, table).table
+    frame = spark.createDataFrame(table)
+    weighed = Balancer("dkg")
+    for grouping in (weighed, {"f": Balancer("posg")}, {"f": od.POSG(window=8)}):
+        found = apply(pipeline, frame, order_by="ts", nodes=2, grouping=grouping).toArrow()
+        assert found.equals(expected)
+    assert weighed.maps["g"] is not None
+
+
+def test_a_map_without_bytes_says_so(spark, row):
+    grouping = {"scan_4": optimal_approximation([1, 2, 3], 2)}
+    with pytest.raises(od.PlanError, match=r"has no bytes, and can't be sent.*Use od\.DKG"):
+        apply(chain(front, last=False), row, order_by="ts", nodes=2, grouping=grouping)

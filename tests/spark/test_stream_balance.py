@@ -1,6 +1,7 @@
 """Keys that move between the micro-batches of a stream in Spark."""
 
 import os
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +50,8 @@ def test_keys_move_once_and_with_the_nodes(spark, tmp_path):
         run(2, 0, 0, balance="mixed")
     with pytest.raises(PlanError, match="balance needs nodes="):
         run(None, 0, 0, balance=od.Mixed())
+    with pytest.raises(PlanError, match="balance: window=2 does nothing in a run"):
+        run(2, 0, 0, balance=od.Mixed(window=2))
     told, last = run(2, 0, 6_000, balance=od.Mixed(theta=0.08, table=50, payback=0))
     assert [sum(one["tuples"]) for one in told] == [2_000] * 3
     assert told[0]["theta"] > 0.15
@@ -67,3 +70,29 @@ def test_keys_move_once_and_with_the_nodes(spark, tmp_path):
     expected = run_serial(counted(), table)
     found = [tuple(row) for row in od.spark.read_output(checkpoint, tags=True).collect()]
     assert found == [(*row, *tag) for row, tag in zip(expected.rows, expected.tags, strict=True)]
+
+
+def test_keys_that_are_decimals_move(spark, tmp_path):
+    kind = pa.decimal128(10, 2)
+    prices = [Decimal(n % 5 * 25).scaleb(-2) for n in range(600)]
+    table = pa.table({"n": range(600), "price": pa.array(prices, kind)})
+    (tmp_path / "in").mkdir()
+    for at in range(0, 600, 200):
+        path = tmp_path / "in" / f"f{at:03}.parquet"
+        pq.write_table(table.slice(at, 200), path)
+        os.utime(path, (1_000_000_000 + at,) * 2)
+
+    def seen(row, state, emit):
+        state.n += 1
+        emit((row.n, row.price, state.n))
+
+    out = pa.schema([*table.schema, ("seen", pa.int64())])
+    pipeline = od.Pipeline(table.schema).key_by("price")
+    pipeline = pipeline.process(seen, schema=out, state={"n": pa.int64()}, name="f")
+    reader = spark.readStream.schema("n long, price decimal(10, 2)").option("maxFilesPerTrigger", 1)
+    query = od.spark.stream(
+        pipeline, reader.parquet(str(tmp_path / "in")), checkpoint=tmp_path / "c", order_by="n", nodes=2,
+        trigger="available now", balance=od.Mixed(),
+    )  # fmt: skip
+    query.awaitTermination(240)
+    assert [sum(one["balance"]["f"]["tuples"]) for one in query.epochs] == [200] * 3

@@ -53,7 +53,7 @@ cdef class Scheduler:
     cdef int64_t since                 # tuples since the last SEND ALL ended
     # ROUND ROBIN's and SEND ALL's; in the other states preferred among equals
     cdef int32_t next_instance
-    cdef int32_t missing               # instances without matrices
+    cdef int32_t missing               # instances without matrices of their own or deployed ones
     cdef int32_t waiting               # replies of this epoch that have not come
     cdef int64_t cells
     cdef double* c
@@ -66,6 +66,7 @@ cdef class Scheduler:
     cdef vector[Request] requests      # not taken yet, in order of their tuples
 
     cdef bint hold(self, int32_t op, int64_t version, TimeMatrices m) noexcept nogil
+    cdef void put(self, int32_t op, TimeMatrices m) noexcept nogil
     cdef void start_epoch(self) noexcept nogil
     cdef void matrices_came(self, int32_t op, int64_t version, TimeMatrices m) noexcept nogil
     cdef void reply_came(self, int32_t op, int64_t epoch, double difference) noexcept nogil

@@ -85,15 +85,19 @@ cdef class Scheduler:
         """
         if version <= self.held[op]:
             return False
-        if self.held[op] == 0:
-            self.missing -= 1
+        if self.held[op] == 0 and self.missing > 0:
+            self.missing -= 1  # after a `deploy` none is missing
         self.held[op] = version
+        self.put(op, m)
+        self.received += 1
+        return True
+
+    cdef void put(self, int32_t op, TimeMatrices m) noexcept nogil:
+        # Copy an instance's matrices. Thread safety: the one caller.
         memcpy(self.f + op * self.cells, m.f, self.cells * sizeof(int64_t))
         memcpy(self.w + op * self.cells, m.w, self.cells * sizeof(double))
         self.total[op] = m.total_time
         self.mean[op] = m.total_time / <double> m.tuples if m.tuples > 0 else 0.0
-        self.received += 1
-        return True
 
     cdef void start_epoch(self) noexcept nogil:
         # Go to SEND ALL (Fig. 3.B, 3.F). Replies of an older epoch that are still to come will be ignored.
@@ -151,7 +155,7 @@ cdef class Scheduler:
 
     def deploy(self, models, c_hat):
         """Go to RUN at once, with these matrices, a pair per instance, and this C^ (k); they replace those
-        held."""
+        held. No instance has sent them, so the next pair of each counts as newer (Fig. 3.F)."""
         cdef int32_t op
         if len(models) != self.k or len(c_hat) != self.k:
             raise ValueError(f"{self.k} instances need as many matrices and C^, not {len(models)} and "
@@ -160,7 +164,8 @@ cdef class Scheduler:
             if not self.hashes == model.hashes:
                 raise ValueError("these matrices have other rows, columns or hash functions (seed) than the "
                                  "scheduler's")
-            self.hold(op, self.held[op] + 1, model)
+            self.put(op, model)
+        self.missing = 0
         self.c_hat[:] = c_hat
         self.waiting = 0
         self.since = 0

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ordstream.balance.mixed.discretise import discretised
 from ordstream.balance.mixed.planners import Mixed, Plan, mixed
-from ordstream.balance.mixed.statistics import Floats, Statistics
+from ordstream.balance.mixed.statistics import ROUNDING, Floats, Statistics, summed_by
 from ordstream.errors import PlanError
 
 #: The six fields, as they go to the controller: 36 bytes a record. `to` is -1 where no destination is
@@ -27,6 +27,8 @@ RECORD = np.dtype(
 
 #: What one key takes on the way to the controller without records: its word, cost and state size.
 KEY_BYTES = 24
+#: Of `unit_of`: parts of the smallest value that may be the unit, and values that most of them fail at.
+PARTS, FEW = 1_024, 64
 
 
 def merged(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -49,7 +51,7 @@ class Compact:
     """The records of an interval, and which keys each stands for.
 
     Each instance discretises the costs and state sizes of its own keys, so that its own load is estimated
-    within R (`discretised`).
+    within R units of cost (`discretised`, `unit_of`).
 
     Parameters
     ----------
@@ -63,9 +65,14 @@ class Compact:
     statistics : Statistics
         By key, as given.
     records : Statistics
-        One element per record.
+        One element per record; costs, and the load that stays, in units of `cost_unit`, states of
+        `state_unit`. So a plan over them does not depend on the units that were given.
     record_of : int array (K)
         Record of each key.
+    cost, state : float arrays (K)
+        Of each key, discretised, in these units.
+    cost_unit, state_unit : float
+        `unit_of` the costs and the states; 1.0 where R is 0.
 
     Raises
     ------
@@ -78,8 +85,11 @@ class Compact:
             raise PlanError("these statistics are of records already")
         self.statistics, self.degree = statistics, degree
         cost, state = statistics.cost, statistics.state
+        self.cost_unit = self.state_unit = 1.0
         if degree:
-            cost, state = (by_instance(statistics, one, degree) for one in (cost, state))
+            self.cost_unit, self.state_unit = unit_of(cost), unit_of(state)
+            cost = by_instance(statistics, in_units(cost, self.cost_unit), degree)
+            state = by_instance(statistics, in_units(state, self.state_unit), degree)
         self.cost, self.state = cost, state
         codes = statistics.placed.astype(np.int64) * statistics.instances + statistics.hashed
         for column in (cost, state):
@@ -97,6 +107,7 @@ class Compact:
             statistics.instances,
             statistics.placed[first],
             np.bincount(codes, minlength=len(first)).astype(np.int64),
+            None if statistics.fixed is None else statistics.fixed / self.cost_unit,
         )
 
     def __len__(self) -> int:
@@ -120,10 +131,11 @@ class Compact:
 
     def estimation_error(self, destination: npt.NDArray[Any]) -> Floats:
         """|L̂(d) - L(d)| / L(d) of each instance with load under destinations by key, where L̂ is by the
-        discretised costs.
+        discretised costs. Both have the load that stays (`Statistics.fixed`).
         """
         true = self.statistics.loads(destination)
-        estimated = np.bincount(destination, weights=self.cost, minlength=self.statistics.instances)
+        of_keys = summed_by(destination, self.cost, self.statistics.instances)
+        estimated = self.statistics.on_top(of_keys * self.cost_unit)
         some = true > 0
         return np.asarray(np.abs(estimated - true)[some] / true[some])
 
@@ -164,15 +176,64 @@ class Compact:
         return Plan(**{**given, **by_key})
 
 
+def unit_of(values: Floats) -> float:
+    """The unit that values are discretised in, so that the smallest above 0 is at least 1 ("after
+    normalization", section 4.2): of values that are multiples of one the largest such, at most `PARTS` in
+    the smallest; of others the smallest. So counts stay whole numbers, whatever a count is told in.
+
+    Parameters
+    ----------
+    values : float array
+        Finite and not negative.
+
+    Returns
+    -------
+    float
+        1.0 where no value is above 0.
+    """
+    some = np.unique(values[values > 0])
+    if not len(some):
+        return 1.0
+    of_least = some / some[0]
+    tried = of_least[:FEW, np.newaxis] * np.arange(1, PARTS + 1)
+    for parts in (np.flatnonzero(_near(tried, np.rint(tried)).all(axis=0)) + 1).tolist():
+        if _near(of_least * parts, np.rint(of_least * parts)).all():
+            return float(some[0]) / parts
+    return float(some[0])
+
+
+def _near(values: Floats, whole: Floats) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.abs(values - whole) <= ROUNDING * whole)
+
+
 def plan_compact(statistics: Statistics, parameters: Mixed | None = None) -> Plan:
     """Mixed over the records of R = `parameters.degree`, expanded to keys (section 4.1); loads and θ of the
     plan are the true ones.
 
-    They may exceed the bound that the discretised loads keep, the more the larger R is.
+    They may exceed the bound that the discretised loads keep, the more the larger R is. The units of costs
+    and of states do not matter.
+
+    Parameters
+    ----------
+    statistics : Statistics
+        By key.
+    parameters : Mixed, optional
+
+    Raises
+    ------
+    PlanError
+        The statistics are those of records.
     """
     chosen = Mixed() if parameters is None else parameters
     compact = Compact(statistics, chosen.degree)
     return compact.expand(mixed(compact.records, chosen), statistics.gamma(chosen.beta))
+
+
+def in_units(values: Floats, unit: float) -> Floats:
+    """Values in a unit; multiples of it are whole, whatever the last bit says."""
+    found = values / unit
+    whole = np.rint(found)
+    return np.where(_near(found, whole), whole, found)
 
 
 def by_instance(statistics: Statistics, values: Floats, degree: int) -> Floats:

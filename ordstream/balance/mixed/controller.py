@@ -108,12 +108,34 @@ def go_on() -> None:
     """Nobody waits."""
 
 
+def check_live(policy: Mixed) -> None:
+    """Whether a run can keep to a policy.
+
+    Parameters
+    ----------
+    policy : Mixed
+
+    Raises
+    ------
+    PlanError
+        Its window w is not 1 (section 2.1): nodes report the state that there is when they do, over however
+        many intervals their operators keep it.
+    """
+    if policy.window != 1:
+        raise PlanError(
+            f"balance: window={policy.window} does nothing in a run, where a key's state is what its node "
+            "has of it, for as long as its operators keep it; leave window out (a StateWindow takes it, for "
+            "plans from statistics of your own)"
+        )
+
+
 class Controller:
     """Decides which keys move, from the nodes' reports. One caller.
 
     Parameters
     ----------
     policy : Mixed
+        PlanError where no run can keep to it (`check_live`).
     instances : int or sequence of int
         N_D, or the nodes' numbers.
     most : int, optional
@@ -146,6 +168,7 @@ class Controller:
         most: int | None = None,
         payback: Payback | None = None,
     ) -> None:
+        check_live(policy)
         self.policy, self.most, self.payback = policy, most, payback
         self.assignment = Assignment(policy.ring(instances))
         self.version = 0

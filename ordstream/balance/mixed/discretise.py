@@ -70,16 +70,15 @@ def discretised(values: npt.ArrayLike, degree: int) -> Floats:
     given = np.asarray(values, dtype=np.float64)
     if given.ndim != 1 or not (np.isfinite(given).all() and (given >= 0).all()):
         raise PlanError("values to discretise must be a column of finite numbers that are not negative")
+    representatives(0.0, degree)  # PlanError for what is no degree
     if not len(given):
         return given.copy()
-    steps = np.concatenate([[0.0], representatives(float(given.max()), degree)[::-1]])
     order = np.argsort(-given, kind="stable")
     starts = np.flatnonzero(np.concatenate([[True], np.diff(given[order]) != 0]))
     counts = np.diff(np.append(starts, len(given)))
     distinct = given[order][starts]
-    upper = np.searchsorted(steps, distinct, side="left")
-    exact = steps[upper] == distinct
-    above, below = steps[upper], steps[np.maximum(upper - 1, 0)]
+    below, above = _neighbours(distinct, degree)
+    exact = above == distinct
     # Within a run of equal values the rule keeps δ in (-up, down]: how many took the larger neighbour has a
     # closed form.
     down, up = distinct - below, above - distinct
@@ -100,6 +99,19 @@ def discretised(values: npt.ArrayLike, degree: int) -> Floats:
     result = np.empty(len(given))
     result[order] = found
     return result
+
+
+def _neighbours(values: Floats, degree: int) -> tuple[Floats, Floats]:
+    """The largest of 0 and `representatives` that is at most each value, and the smallest that is at least
+    it. Computed: a list of all would be as long as the largest value is of times R.
+    """
+    linear = values >= degree
+    _, exponent = np.frexp(values)
+    power = np.where(values < 1, 0.0, np.ldexp(1.0, exponent - 1))
+    below = np.where(linear, np.floor(values / degree) * degree, power)
+    higher = np.where(values < 1, 1.0, np.ldexp(1.0, exponent))
+    above = np.where(linear, np.ceil(values / degree) * degree, higher)
+    return below, np.where(below == values, values, above)
 
 
 def _taken_up(before: Floats, down: Floats, up: Floats, steps: npt.NDArray[np.int64]) -> Floats:

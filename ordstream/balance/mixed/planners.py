@@ -45,7 +45,8 @@ class Mixed:
     degree : int
         R = 2^r, the degree of discretisation where records are planned on (`compact.plan_compact`).
     window : int
-        w >= 1: intervals whose state a key has, for the `StateWindow` that S(k, w) comes from.
+        w >= 1: intervals whose state a key has, for the `StateWindow` that S(k, w) comes from: in plans from
+        statistics of the caller's. Runs (`balance=`) take 1 only: they move the state that there is.
     points, seed : int
         Of the ring of consistent hashing (`ConsistentHash`).
     protocol : str

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ordstream.balance.dkg import DKG
 from ordstream.balance.keys import key_words
-from ordstream.balance.mixed.controller import Controller, Move
+from ordstream.balance.mixed.controller import Controller, Move, check_live
 from ordstream.balance.mixed.evidence import Evidence
 from ordstream.balance.mixed.payback import Payback
 from ordstream.balance.mixed.planners import Mixed
@@ -46,18 +46,26 @@ from ordstream.spark.streaming.whole_epochs import way_back
 _HELD = ("operator", "controller", "known")
 
 
-def check_balance(fragments: Sequence[Fragment], grouping: Any) -> None:
-    """Whether keys of this pipeline can move.
+def check_balance(fragments: Sequence[Fragment], grouping: Any, policy: Mixed) -> None:
+    """Whether keys of this pipeline can move as a policy has it.
+
+    Parameters
+    ----------
+    fragments : sequence of Fragment
+    grouping : object
+        As `od.spark.stream` was given it.
+    policy : Mixed
 
     Raises
     ------
     PlanError
-        There is no keyed operator, or another grouping was asked for.
+        There is no keyed operator, another grouping was asked for, or the policy has a window.
     SchemaError
         A key has a type that groupings can't take.
     """
     if not (isinstance(grouping, str) and grouping == "hash"):
         raise PlanError("balance takes the place of grouping=: give one of the two")
+    check_live(policy)
     keyed = [fragment for fragment in fragments if fragment.key]
     if not keyed:
         raise PlanError("balance moves keys between nodes, and this pipeline has no keyed operator")

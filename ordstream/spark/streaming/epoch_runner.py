@@ -147,7 +147,7 @@ class EpochRunner:
             return replace(made, nodes=1)
         fragments = fragmenting.fragments_of(made.pipeline.plan, sheds_first=True)
         if made.policy is not None:
-            check_balance(fragments, grouping)
+            check_balance(fragments, grouping, made.policy)
         if made.nodes == 1:
             return made
         choices = chosen(grouping, fragments, made.nodes, order_by)

@@ -16,7 +16,7 @@ import pytest
 from ordstream._core.balance import hashing, key_route
 from ordstream.balance.baselines import PKG, Modulo, optimal_approximation, single_instance, universal
 from ordstream.balance.dkg import DKG, DKGLearner, cost_function, schedule
-from ordstream.balance.grouping import Grouping, KeyMap, SplitKeyMap
+from ordstream.balance.grouping import Grouping, KeyMap, SplitKeyMap, check_sent
 from ordstream.balance.keys import key_word
 from ordstream.balance.metrics import deviation, imbalance, key_cost_loads, regression, tuple_loads
 from ordstream.balance.serial_form import SketchBytesError
@@ -438,3 +438,25 @@ def test_an_integer_of_more_than_64_bits_is_no_key(key):
     with pytest.raises(OverflowError, match=rf"between .* 2\^64 - 1; this one has {key.bit_length()} bits"):
         DKG().fit([key], 4)
     DKG().fit([2**64 - 1, -(2**63)], 4)
+
+
+def test_a_key_with_exactly_the_share_theta_is_a_heavy_hitter() -> None:
+    """Section 3.1: f >= Theta m. In floats 0.07 * 100 is 7.000000000000001."""
+    for theta, count in ((0.07, 7), (0.29, 29), (0.57, 57), (0.58, 58)):
+        keys = [-1] * count + list(range(100 - count))
+        learner = DKG(theta=theta, epsilon=0.01).learner(2)
+        learner.learn(keys)
+        assert [key for key, _ in learner.build().heavy] == [-1]
+        learner = DKG(theta=theta, epsilon=0.01).learner(2)
+        learner.learn([-1] * (count - 1) + list(range(101 - count)))
+        assert learner.build().heavy == []
+
+
+def test_a_map_of_words_says_that_it_has_no_bytes() -> None:
+    given = optimal_approximation([1, 1, 2, 3], 2)
+    assert not given.has_bytes
+    assert universal(2, seed=1).has_bytes
+    with pytest.raises(PlanError, match=r"has no bytes, and can't be sent.*Use od\.DKG"):
+        check_sent(given)
+    check_sent(universal(2, seed=1))
+    check_sent("dkg")

@@ -180,6 +180,25 @@ class TestShedder:
 
 
 class TestGoals:
+    def test_average_is_the_papers_rule_while_the_mean_keeps_to_tau(self) -> None:
+        goal, latencies = AverageLatency(10.0), []
+        for latency in (0.0, 40.0, 20.0, 21.0, 3.0, 12.0, 9.0, 50.0, 5.0, 13.0, 30.0):
+            dropped = (sum(latencies) + latency) / (len(latencies) + 1) > 10.0
+            assert goal.drops(latency) == dropped
+            if not dropped:
+                goal.admit(latency)
+                latencies.append(latency)
+        assert 0 < len(latencies) < 11
+
+    def test_a_mean_above_tau_can_come_down(self) -> None:
+        """(100 + q) / 2 > 10 whatever q is: who would wait at most half of tau is admitted."""
+        goal = AverageLatency(10.0)
+        goal.admit(100.0)
+        assert [goal.drops(latency) for latency in (0.0, 4.0, 5.0, 5.1, 11.0)] == [False] * 3 + [True] * 2
+        for _ in range(20):
+            goal.admit(4.0)
+        assert not goal.drops(11.0)
+
     def test_the_cap_wins_over_the_limit(self) -> None:
         shedder = LoadAwareShedder(MaximumLatency(0.0, most_dropped=0.25), model({"a": [10.0]}))
         dropped = [shedder.offer("a", 0.0).dropped for _ in range(12)]
@@ -225,3 +244,21 @@ def test_times_that_are_not_finite_are_refused() -> None:
         with pytest.raises(ValueError, match="negative or not finite"):
             knowing.offer("a", 0.0, odd)
     assert [shedder.offer("a", 0.0).dropped for _ in range(3)] == [False, True, True]
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    shedder = LoadAwareShedder(MaximumLatency(1.0), model({"a": [10.0]}))
+    carried = shedder.offer("a", 0.0).carried
+    assert carried == 10.0
+    for odd in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="the elapsed time is not finite"):
+            shedder.answer(carried, odd)
+    assert shedder.cumulated == 10.0
+    assert shedder.answer(carried, 12.0)
+    assert shedder.cumulated == 12.0
+    goal = MaximumLatency(1.0)
+    knowing = FullKnowledge(goal)
+    for time in (None, math.nan, -1.0):
+        with pytest.raises(ValueError, match="execution time"):
+            knowing.offer("a", 0.0, time)
+    assert (goal.admitted, goal.dropped, knowing.cumulated) == (0, 0, 0.0)

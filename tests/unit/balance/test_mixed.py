@@ -31,7 +31,8 @@ from ordstream.balance.mixed import (
     readj_once,
     representatives,
 )
-from ordstream.balance.mixed.compact import RECORD, merged
+from ordstream.balance.mixed.compact import RECORD, merged, unit_of
+from ordstream.balance.mixed.controller import Controller
 from ordstream.balance.mixed.llfd import CANDIDATE, Rows, llfd
 from ordstream.balance.mixed.ring import PREFIX, mixed_bits
 from ordstream.balance.serial_form import SketchBytesError
@@ -393,3 +394,50 @@ def test_an_assignment_with_some_keys_moved_is_the_one_made_of_all_entries(seed)
     every = before.route_words(domain)
     every[np.searchsorted(domain, words)] = to
     assert before.moved(words, to).to_bytes() == Assignment(ring, domain, every).to_bytes()
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1 / 3, 7.0, 1e6])
+@pytest.mark.parametrize("whole", [True, False])
+def test_units_do_not_matter_to_plans_over_records(unit: float, whole: bool) -> None:
+    """Section 4.2: "the smallest is at least 1 (after normalization)"."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        cost = rng.zipf(1.6, 400).clip(2, 900) if whole else 1 + rng.pareto(1.2, 400)
+        state = cost * rng.integers(1, 9, 400) + 3
+        hashed = rng.integers(0, 5, 400)
+        one, other = (
+            plan_compact(Statistics(cost * a, state * b, hashed, 5), Mixed(0.05))
+            for a, b in ((1.0, 1.0), (unit, 1 / unit))
+        )
+        assert one.keys_moved > 0
+        assert one.destination.tolist() == other.destination.tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        ([], 1.0), ([0.0], 1.0), ([0, 3, 6, 9], 3.0), ([4, 4, 9], 1.0), ([0.004, 0.009, 0.006], 0.001),
+        ([2.0, np.pi, 9.0], 2.0), ([1000, 1001], 1.0), ([2000, 2001], 2000.0),
+    ],
+)  # fmt: skip
+def test_the_unit_of_values(values: list[float], unit: float) -> None:
+    assert unit_of(np.array(values, dtype=np.float64)) == pytest.approx(unit, rel=1e-12)
+
+
+def test_values_far_apart_are_discretised_without_a_list_of_all_between() -> None:
+    assert discretised([3e14 + 1, 3.0, 0.5], 8).tolist() == [3e14, 4.0, 0.0]
+
+
+def test_records_keep_the_load_that_stays() -> None:
+    given = Statistics([10.0] * 10, [1.0] * 10, [1] * 10, 2, fixed=[100.0, 0.0])
+    plan = plan_compact(given)
+    assert (plan.loads.tolist(), plan.keys_moved) == ([100.0, 100.0], 0)
+    assert mixed(given).loads.tolist() == [100.0, 100.0]
+    compact = Compact(Statistics([9.0, 10.0], [1.0, 1.0], [1, 1], 2, fixed=[100.0, 200.0]), 8)
+    assert compact.estimation_error(np.array([1, 1])).tolist() == [0.0, abs(compact.cost.sum() - 19) / 219]
+
+
+def test_a_run_refuses_the_window_that_it_cannot_keep() -> None:
+    with pytest.raises(PlanError, match=r"^balance: window=5 does nothing in a run.*StateWindow"):
+        Controller(Mixed(window=5), 2)
+    assert mixed(Statistics([2.0, 1.0], [1.0, 1.0], [0, 0], 2), Mixed(window=5)).keys_moved == 1

@@ -228,6 +228,41 @@ def test_run_is_greedy_with_the_times_of_the_chosen_instance() -> None:
     assert scheduler.c_hat.tolist() == [8.0, 14.0]
 
 
+def test_deployed_matrices_are_older_than_any_that_an_instance_sends() -> None:
+    """Fig. 3.F: the first pair of one instance moves the scheduler into SEND ALL, and is what it estimates
+    by; the others keep what was deployed.
+    """
+    scheduler = running(2, {1: 5.0})
+    scheduler.receive(Matrices(1, 1, learnt(wide(2), {1: 7.0})))
+    assert (scheduler.state, scheduler.epoch) == ("SEND ALL", 1)
+    assert [scheduler.estimate_many([1], one).tolist() for one in range(2)] == [[5.0], [7.0]]
+    scheduler.receive(Matrices(1, 1, learnt(wide(2), {1: 9.0})))  # a second time: older than the one held
+    assert scheduler.epoch == 1
+    scheduler.receive(Matrices(0, 1, learnt(wide(2), {1: 6.0})))
+    assert (scheduler.epoch, scheduler.estimate_many([1], 0).tolist()) == (2, [6.0])
+
+
+def test_what_is_deployed_among_matrices_that_came_makes_up_for_those_missing() -> None:
+    parameters = wide(2)
+    scheduler = parameters.scheduler()
+    scheduler.receive(Matrices(0, 1, learnt(parameters, {1: 3.0})))
+    scheduler.deploy([learnt(parameters, {1: 5.0})] * 2)
+    assert (scheduler.state, scheduler.estimate_many([1], 0).tolist()) == ("RUN", [5.0])
+    scheduler.receive(Matrices(0, 1, learnt(parameters, {1: 3.0})))
+    assert scheduler.state == "RUN"
+    scheduler.receive(Matrices(0, 2, learnt(parameters, {1: 4.0})))
+    assert (scheduler.state, scheduler.estimate_many([1], 0).tolist()) == ("SEND ALL", [4.0])
+
+
+def test_submit_keeps_the_requests_of_tuples_that_route_took() -> None:
+    scheduler = synchronising(2, {1: 5.0})
+    assert scheduler.route([1]).tolist() == [0]
+    assert scheduler.submit(1) == (1, SyncRequest(2, 1, 1, 5.0))
+    assert scheduler.submit(1) == (0, None)
+    assert scheduler.take_requests() == [SyncRequest(1, 0, 1, 5.0)]
+    assert scheduler.take_requests() == []
+
+
 def test_arg_min_is_of_c_hat_not_of_c_hat_plus_the_tuple() -> None:
     parameters = wide(2)
     scheduler = parameters.scheduler()

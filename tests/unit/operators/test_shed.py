@@ -6,6 +6,7 @@ import datetime
 import functools
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,19 @@ class TestArguments:
         with pytest.raises(SchemaError, match="column names are needed, got 5"):
             base().shed("50ms", 5)
         assert base().shed("50ms", od.col("key")).explain() == base().shed("50ms", "key").explain()
+
+    @pytest.mark.parametrize("kind", [pa.decimal128(10, 2), pa.decimal128(30, 2)])
+    def test_a_decimal_can_be_the_cost_key(self, kind: pa.DataType) -> None:
+        """One key, one word: in the node, in a sequential run and in the sketch."""
+        prices = [None if i % 5 == 0 else Decimal(i % 7 * 25).scaleb(-2) for i in range(400)]
+        table = pa.table({"price": pa.array(prices, kind), "n": range(400)})
+        model = ExecutionTimes(0.001, 0.1)
+        model.update_many(table["price"], [1e3 if one is None else 1e3 * float(one) for one in prices])
+        pipeline = od.Pipeline(table.schema).shed("1us", "price", model=model, frozen=od.Frozen(1e7))
+        pipeline = pipeline.map(tuple, schema=table.schema)
+        found = pipeline.run(table)
+        assert 0 < found.table.num_rows < 400
+        assert found.table.equals(run_serial(pipeline, table).table)
 
     @pytest.mark.parametrize(
         "bad", [{"rate": 0.0}, {"rate": 1.0, "workers": -1.0}, {"rate": 1.0, "seed": 0.5}]

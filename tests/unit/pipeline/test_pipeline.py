@@ -217,7 +217,7 @@ PLAN_MISTAKES = {
         "init is for",
     ),
     "fan_out": (lambda p: p.process(print, schema={"a": int}, fan_out=0), "fan_out"),
-    "format": (lambda p: p.map_batches(print, schema={"a": int}, format="csv"), "'numpy', 'arrow', 'pandas' or 'polars'"),
+    "format": (lambda p: p.map_batches(print, schema={"a": int}, format="csv"), "'pandas' or 'polars'"),
     "too many buckets": (lambda p: p.key_by("user", buckets=10**9), "buckets must be at most 65535"),
     "k beyond int64": (lambda p: p.top_k(2**63, by="item"), "k must be at most"),
     "fan_out beyond memory": (
