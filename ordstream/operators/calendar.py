@@ -16,8 +16,8 @@ from ordstream.expressions import zones
 
 #: Interval -> what numpy counts in, how many of these it has.
 INTERVALS = {"1d": ("D", 1), "1w": ("D", 7), "1mo": ("M", 1), "1q": ("M", 3), "1y": ("M", 12)}
-#: First and last year of a calendar: of one without a zone or in UTC Python's; of another zone's, whose rules
-#: are asked for at each interval; of one in nanoseconds, which 64 bits end.
+#: First and last year of a calendar: of one without a zone or in UTC Python's; of another zone's, whose
+#: rules are asked for at each interval; of one in nanoseconds, which 64 bits end.
 YEARS, ZONED_YEARS, NANOSECOND_YEARS = (1, 9999), (1900, 2100), (1678, 2261)
 
 
