@@ -29,11 +29,14 @@ def readable(data: Any, where: str, error: type[OrdstreamError]) -> Any:
     Raises
     ------
     OrdstreamError
-        Of the kind `error`: a column whose values can't be had.
+        Of the kind `error`: a column whose values can't be had, or two of one name.
     """
     if is_spark_frame(data):
         return _of_spark(data, where, error)
     if _is_frame(data, "pandas"):
+        if not data.columns.is_unique:
+            repeated = [*dict.fromkeys(data.columns[data.columns.duplicated()])]
+            raise error(f"{where}duplicate column name(s) {', '.join(map(repr, repeated))}")
         return _of_pandas(data)
     if _is_frame(data, "polars"):
         check_polars(data.schema, where, error)
@@ -87,16 +90,21 @@ def _is_frame(data: Any, library: str) -> bool:
 
 
 def _of_pandas(frame: Any) -> Any:
-    """Without the levels of the index that have no name: they are labels of rows, left by a filter, say. An
-    export makes columns `__index_level_0__` of them. A named level is a column.
+    """Without the levels of the index that are labels of rows: those without a name, left by a filter, say,
+    and those that a column is called as. An export makes columns `__index_level_0__` of them. Other levels
+    are columns.
     """
     index = frame.index
-    unnamed = [level for level, name in enumerate(index.names) if name is None]
-    # a range is exported as a note beside the columns
-    if not unnamed or (index.nlevels == 1 and type(index).__name__ == "RangeIndex"):
+    labels = [level for level, name in enumerate(index.names) if name is None or name in frame.columns]
+    if type(index).__name__ == "RangeIndex":  # which is exported as a note beside the columns
+        if index.name is None:
+            return frame
+    elif not labels:
         return frame
     kept = frame.copy(deep=False)
-    kept.index = index.droplevel(unnamed) if len(unnamed) < index.nlevels else range(len(frame))
+    if type(index).__name__ == "RangeIndex" and not labels:
+        kept[index.name] = index.to_numpy()
+    kept.index = index.droplevel(labels) if 0 < len(labels) < index.nlevels else range(len(frame))
     return kept
 
 

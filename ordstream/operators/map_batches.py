@@ -58,7 +58,7 @@ class MapBatches(FunctionText):
         output = declared_output(schema, site.name)
         releases_gil = flag(releases_gil, f"{site.name}: releases_gil")
         if format in FRAMES:
-            fn, format = FrameFunction(fn, format, output, site.name), "arrow"
+            fn, format = FrameFunction(fn, format, site.schema, output, site.name), "arrow"
         fn = batches_again(fn, site.retries)
         return cls(**site.fields(output), fn=fn, format=format, releases_gil=releases_gil)
 
@@ -100,7 +100,10 @@ class MapBatchesReference(FunctionReference):
             result = self.fn(pa.RecordBatch.from_arrays(arrays, schema=operator.input))
             if not isinstance(result, pa.RecordBatch | pa.Table):
                 raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
-            columns = dict(zip(result.schema.names, result.columns, strict=True))
+            names = result.schema.names
+            if len({*names}) != len(names):
+                raise ValueError(f"expected the columns {operator.output.names}, got {names}")
+            columns = dict(zip(names, result.columns, strict=True))
         else:
             for field, value in zip(operator.input, row, strict=True):
                 if value is None:

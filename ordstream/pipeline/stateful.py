@@ -301,11 +301,12 @@ class StatefulOperators(RunningOperators):
         ----------
         fn : callable
             fn(row, state, emit): `row.column` reads, `state.field` (or `state["field"]`) reads and writes,
-            `emit(*values)` outputs one tuple in the order of `schema`; `emit` of one dict, list or tuple
-            does so too, but not with `compiled`. It returns nothing, or `od.FORGET`: the state of the key is
-            dropped, timer and all, and the key's next tuple gets a new one. `on_time`, `on_timer` and
-            `on_flush` may return it, too. Not with `compiled`: there a key whose fields are all zero is as a
-            new one, and its memory is used again where there is neither `on_time` nor `on_flush`.
+            `emit(*values)` outputs one tuple in the order of `schema`; `emit` of one dict, or of one list or
+            tuple where there are several columns, does so too, but not with `compiled`. It returns nothing,
+            or `od.FORGET`: the state of the key is dropped, timer and all, and the key's next tuple gets a
+            new one. `on_time`, `on_timer` and `on_flush` may return it, too. Not with `compiled`: there a
+            key whose fields are all zero is as a new one, and its memory is used again where there is
+            neither `on_time` nor `on_flush`.
         schema : pyarrow.Schema or mapping
             Of the outputs.
         state : mapping, pyarrow.Schema, Codec or None
@@ -323,7 +324,8 @@ class StatefulOperators(RunningOperators):
             on_time(key, state, time, emit) at a time punctuation, by ascending key; `time` is an int in the
             unit of the punctuation's column.
         compiled : bool
-            Compile `fn` with Numba; needs declared state. Dates and times are ints of their unit then.
+            Compile `fn` with Numba; needs declared state. Dates and times are ints of their unit then, and
+            arithmetic is the machine's (docs/ordering.md, promise 1).
         version : str or int, optional
             Of what the functions and the codec make of a state. A stored state (a checkpoint) is taken in
             only where its version is this one; a function itself is not compared. Give another one when old

@@ -168,7 +168,8 @@ def _variant(
     record = None
     if state is not None:
         record = StateType([_slot(column, dtype.fields[column.name][1]) for column in state])
-    user = numba.njit(fn, error_model="python", nogil=True, forceinline=True)
+    # an index beyond an array would read any memory
+    user = numba.njit(fn, error_model="python", boundscheck=True, nogil=True, forceinline=True)
     arguments = (row, emit) if record is None else (row, record, emit)
     try:
         user.compile(arguments)

@@ -245,7 +245,10 @@ cdef class BatchKernel(PythonKernel):
         result = self.fn(pa.RecordBatch.from_arrays(columns, schema=self.input_schema))
         if not isinstance(result, (pa.RecordBatch, pa.Table)):
             raise TypeError(f"expected a pyarrow.RecordBatch, got {type(result).__name__}")
-        return dict(zip(result.schema.names, result.columns))
+        found = dict(zip(result.schema.names, result.columns))
+        if len(found) != len(result.schema.names):
+            raise ValueError(f"expected the columns {list(self.writer.names)}, got {result.schema.names}")
+        return found
 
     cdef Arrays arrays(self, int32_t n):
         """Input arrays for n rows: those of the last call, where nothing kept them."""

@@ -41,7 +41,10 @@ def test_a_looked_up_table_has_no_labels():
     ("index", "names"),
     [
         (pd.RangeIndex(4), ["x"]),
-        (pd.RangeIndex(4, 8, name="n"), ["x"]),
+        (pd.RangeIndex(4, 8, name="n"), ["x", "n"]),
+        (pd.RangeIndex(4, 8, name="x"), ["x"]),
+        (pd.Index([9, 8, 7, 6], name="x"), ["x"]),
+        (pd.MultiIndex.from_arrays([[1, 2, 3, 4], list("abcd")], names=["x", "k"]), ["x", "k"]),
         (pd.Index(list("abcd")), ["x"]),
         (pd.date_range("2024", periods=4), ["x"]),
         (pd.Index(list("abcd"), name="k"), ["x", "k"]),
@@ -55,6 +58,8 @@ def test_levels_with_a_name_are_columns(index, names):
     table = od.Pipeline(frame).run(frame).table
     assert table.schema.names == names
     assert table["x"].to_pylist() == [0, 1, 2, 3]
+    if "n" in names:
+        assert table["n"].to_pylist() == [4, 5, 6, 7]
     if "k" in names:
         assert table["k"].to_pylist() == list("abcd")
     assert frame.index is index
@@ -91,3 +96,14 @@ def test_other_columns_of_polars_pass():
     frame = OBJECTS.drop("x").with_columns(s=pl.struct("y"), l=pl.concat_list("y"))
     assert od.Pipeline(frame).run(frame).table.num_rows == 2
     assert od.Pipeline(frame.schema).schema.names == ["y", "s", "l"]
+
+
+def test_two_columns_of_one_name():
+    twice = pd.DataFrame([[1, 2, 3]], columns=["k", "a", "a"])
+    for make, error in (
+        (lambda: od.Pipeline(twice), od.SchemaError),
+        (lambda: od.Pipeline({"k": int}).join_lookup(twice, on="k"), od.PlanError),
+        (lambda: od.Pipeline({"k": int}).run(twice), od.SourceError),
+    ):
+        with pytest.raises(error, match=r"duplicate column name\(s\) 'a'"):
+            make()

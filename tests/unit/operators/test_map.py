@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from unit.function_check import DATA, I64, SOURCE, check_serial, door
@@ -142,3 +143,18 @@ def test_a_time_beyond_pythons_says_what_to_do(type_, count):
     assert (run.value.serial, run.value.place) == (2, "")
     counts = base.with_columns(x=od.col("x").cast(int)).map(lambda row: (row.x,), schema={"x": int})
     assert counts.run(data).table["x"].to_pylist() == [0, count]
+
+
+def test_an_index_beyond_a_compiled_functions_array_is_an_error():
+    """It read whatever lay there."""
+    pytest.importorskip("numba")
+    table = np.array([10, 20])
+    data = pa.table([pa.array([0, 1, -1, 5])], schema=pa.schema([pa.field("i", pa.int64(), False)]))
+
+    def found(row, emit):
+        emit(table[row.i])
+
+    pipeline = od.Pipeline(data.schema).map(found, schema={"x": int}, compiled=True)
+    assert pipeline.run(data[:3]).table["x"].to_pylist() == [10, 20, 20]
+    with pytest.raises(od.OperatorError, match="serial 4: IndexError: index 5 is out of bounds"):
+        pipeline.run(data)
