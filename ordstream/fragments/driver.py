@@ -111,6 +111,7 @@ class Driver:
         self._schema, self._tags = schema, tags
         self._running = RunningIndex(begin)
         self._marking, self._delivered = marking, emitted_through
+        self._least = max(begin, emitted_through or begin)
         self._balancing = balancing
         self._marks = 0  # so far
         self._suspended: bytes | None = None  # behind the last tuple, where the stream goes on another time
@@ -382,7 +383,7 @@ class Driver:
     def report(self, seconds: float) -> Any:
         """The report of all nodes: complete once `over`, before of what they have told last."""
         serial = self.blocks.rows
-        through = max(self.emitted_through, OrderTag(self._followed()))
+        through = max(self._least, self.emitted_through, OrderTag(self._followed()))
         nodes = (self._figures | {(one.fragment, one.node): one for one in self._outcomes}).values()
         found = report_of(self.topology, nodes, seconds, through)
         if not self.over:

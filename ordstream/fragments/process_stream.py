@@ -129,7 +129,7 @@ class ProcessStream(Reader):
         self._started = self._seconds = 0.0
         self._report: Report | None = None
         begin = OrderTag(0) if self._marking is None else self._marking.begin.emitted_through
-        self._offered = self._delivered = begin
+        self._offered = self._delivered = max(begin, self._suppressed or begin)
         self._read_by: int | None = None
         self._wanted = False  # another thread asks for the nodes' figures
         self._unheard: set[tuple[int, int]] = set()
@@ -241,7 +241,7 @@ class ProcessStream(Reader):
             if batch is not None:
                 if batch.num_rows:
                     self._held.append(batch)
-                self._offered = driver.emitted_through
+                self._offered = max(self._offered, driver.emitted_through)
             if driver.over and batch is None:
                 if driver.merge.ready():
                     continue
@@ -547,10 +547,9 @@ def blocks_of(
     schema, punctuate = topology.fragments[0].source, topology.options.get("punctuate")
     begin = None if marking is None else marking.begin.latest_time
     clock = source_clock(plan, punctuate, begin) if topology.options.get("given_marks") else None
-    if marking is None:
-        return SourceBlocks(data, schema, block_rows, wake, own_thread, clock=clock)
-    instead = None if marking.data is data else marking.data
-    return SourceBlocks(data, schema, block_rows, wake, own_thread, marking.begin.serial, instead, clock)
+    instead = None if marking is None or marking.data is data else marking.data
+    before = 0 if marking is None else marking.begin.serial
+    return SourceBlocks(data, schema, block_rows, wake, own_thread, before, instead, clock, plan)
 
 
 #: How long a report waits for nodes that are at work, and how long close() does.

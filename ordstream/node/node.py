@@ -177,13 +177,13 @@ class Stream(NoTable, Unmoved, Reader):
         # of a closed stream
         self._last_progress: tuple[int, int | None, int] = (begin.serial, begin.serial, begin.serial)
         self._running_index = RunningIndex(begin.emitted_through)
-        self._suppressed = settings.emitted_through  # None: what comes now was not delivered yet
+        through = self._suppressed = settings.emitted_through  # None: what comes was not delivered yet
         self._read_by: int | None = None
         self.steps = Steps(self._core, [one.name for one in self._made.chain], self._feeder.lock)
         self._last_skips: list[tuple[str, int, bool, int, str]] = []
         self._told = 0.0
         self._settled = begin.serial  # all of whose outputs are in batches that were taken
-        self._offered = self._delivered = begin.emitted_through
+        self._least = self._offered = self._delivered = max(begin.emitted_through, through or OrderTag(0))
         self._rows_taken = 0
         self._taken_at = 0.0  # when the last batch was handed over
         self._giving_back = False
@@ -391,7 +391,8 @@ class Stream(NoTable, Unmoved, Reader):
 
     def _note_taken(self, batch: pa.RecordBatch) -> None:
         """A batch of the core is the reader's."""
-        self._settled, self._offered = self._core.emitted_through, OrderTag(*self._core.commit_point)
+        self._settled = self._core.emitted_through
+        self._offered = max(self._least, OrderTag(*self._core.commit_point))
         self._rows_taken += batch.num_rows
         self._taken_at = time.monotonic()
 
@@ -530,7 +531,7 @@ class Stream(NoTable, Unmoved, Reader):
                 self._markers = samples
                 # All that was emitted was taken, unless the stream is closed before its end.
                 last = self._core.last_commit_point() if self._all_taken else None
-                through = self._delivered if last is None else OrderTag(*last)
+                through = max(self._least, self._delivered if last is None else OrderTag(*last))
                 issued = self._core.progress()[1]
                 self._last_progress = (
                     issued,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -121,8 +122,9 @@ class OutputStream(NoArray, NoTable):
 
     @property
     def report(self) -> Report:
-        """As `Stream.report`."""
-        return self._stream.report
+        """As `Stream.report`; its commit point is what the reader has."""
+        found = self._stream.report
+        return replace(found, emitted_through=self._through) if self._waiting else found
 
     @property
     def shed(self) -> Any:

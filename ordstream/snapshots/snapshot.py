@@ -143,7 +143,8 @@ class Snapshot:
         if self.serial and self.position is None:
             raise CheckpointError(
                 f"the snapshot at serial {self.serial} does not say where its source stood, so this "
-                "source can't go there: give restore= in place of checkpoint=, and the tuples behind it"
+                "source can't go there: with restore= and no checkpoint= the tuples behind it can be given, "
+                "as a table or an iterator, which has no seek"
             )
 
     @property
