@@ -208,14 +208,16 @@ class Unread:
     ) -> tuple[dict[int, int], set[int]]:
         """What `completed` knows of an operator's output, from what it knows of its inputs."""
         position: dict[int, int] = {}
+        unread: set[int] = set()  # on some way: a union has nulls there
         unmade: set[int] = set(self.unmade.get(operator.name, ()))
         for place, (columns, absent) in enumerate(inputs):
             passed = operator.columns_passed_from(place)
             here = {out: columns[column] for out, column in passed.items() if column in columns}
             same = {out: column for out, column in here.items() if position.get(out) == column}
             position = same if place else here
+            unread |= {out for out, column in here.items() if not self.used[column]}
             unmade |= {out for out, column in passed.items() if column in absent}
-        return position, unmade
+        return position, unmade | (unread - position.keys())
 
 
 def shown_row(batch: pa.RecordBatch) -> dict[str, Any]:

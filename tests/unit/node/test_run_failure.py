@@ -112,3 +112,15 @@ def test_what_python_has_no_object_for_is_shown_as_it_is_stored(column, shown):
     with pytest.raises(od.OperatorError) as caught:
         pipeline.run(rows, workers=0)
     assert (caught.value.serial, caught.value.row) == (1, {"n": 0, "c": shown})
+
+
+@pytest.mark.parametrize("options", [{}, {"snapshots": True}, {"end": "suspend"}], ids=str)
+def test_a_row_behind_a_union_has_no_nulls_that_were_values(options):
+    """One way made the column, the other passed it, and nothing behind reads it: it was shown as null."""
+    data = pa.table({"ts": [1, 2], "v": [5, 6], "s": ["7", "x"]})
+    late, early = od.Pipeline(data.schema).branch(od.col("ts") > 50)
+    number = od.col("s").cast(int)
+    made = od.union(late.with_columns(v=od.col("s").cast(int, strict=False)), early).with_columns(v=number)
+    with pytest.raises(od.OperatorError) as failure:
+        list(made.stream(data, **options))
+    assert failure.value.row == {"ts": 2, "s": "x"}
