@@ -24,7 +24,7 @@ from ordstream.fragments.moving import Moved, Shift
 from ordstream.fragments.node_state import frame, parsed, placed
 from ordstream.fragments.processes import Processes, dumps, prepare, weakly
 from ordstream.fragments.shedding import check_sheds, shed_together
-from ordstream.fragments.source_blocks import Progress, SourceBlocks
+from ordstream.fragments.source_blocks import Progress, SourceBlocks, columns_without_nulls
 from ordstream.fragments.time_marks import source_clock
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FAILED, FIGURES, SHIFT, STATE
@@ -549,7 +549,8 @@ def blocks_of(
     clock = source_clock(plan, punctuate, begin) if topology.options.get("given_marks") else None
     instead = None if marking is None or marking.data is data else marking.data
     before = 0 if marking is None else marking.begin.serial
-    return SourceBlocks(data, schema, block_rows, wake, own_thread, before, instead, clock, plan)
+    no_nulls = columns_without_nulls(schema, plan, punctuate)
+    return SourceBlocks(data, schema, block_rows, wake, own_thread, before, instead, clock, no_nulls)
 
 
 #: How long a report waits for nodes that are at work, and how long close() does.

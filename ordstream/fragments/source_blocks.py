@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from ordstream.fragments.time_marks import SourceClock
 from ordstream.fragments.topology import BLOCK_ROWS
 from ordstream.ground.ordertags import source_tags
 from ordstream.ground.user_code import place_of
-from ordstream.plan.columns import used_source_columns
+from ordstream.operators.punctuation import Every
+from ordstream.plan.clock import clock_columns, clock_of
+from ordstream.plan.columns import used_source_columns, without_nulls
 from ordstream.plan.plan import Plan
 
 #: Bytes of a block. A source which may block is ahead by so many batches, or by a block's bytes: of batches
@@ -37,10 +39,13 @@ PROGRESS_S = 0.1
 BLOCKED_SOURCE_S = 0.5
 
 
-def _without_nulls(schema: pa.Schema, plan: Plan) -> list[int]:
-    """Columns in which a null is an error, as in one process: those declared so that are looked at."""
-    used = {one.name for one, used in zip(plan.source, used_source_columns(plan), strict=True) if used}
-    return [place for place, one in enumerate(schema) if not one.nullable and one.name in used]
+def columns_without_nulls(schema: pa.Schema, plan: Plan, punctuate: Every | None) -> list[int]:
+    """Columns of the blocks in which a null is an error, as in one process."""
+    used = [*used_source_columns(plan)]
+    for column in clock_columns(clock_of(plan, punctuate)):
+        used[column] = True
+    found = (schema.get_field_index(plan.source.names[k]) for k in without_nulls(plan.source, used))
+    return [place for place in found if place >= 0]
 
 
 class SourceBlocks:
@@ -60,9 +65,8 @@ class SourceBlocks:
     instead : iterable of record batches, optional
         What is read in place of `data`, of which it gives the rows.
     clock : SourceClock, optional
-    plan : Plan, optional
-        What reads the rows. A null in a column that it reads, and that has none, ends the source there:
-        nodes know their own rows only.
+    no_nulls : sequence of int
+        Columns in which a null ends the source there: nodes know their own rows only.
 
     Attributes
     ----------
@@ -88,7 +92,7 @@ class SourceBlocks:
         before: int = 0,
         instead: Any = None,
         clock: SourceClock | None = None,
-        plan: Plan | None = None,
+        no_nulls: Sequence[int] = (),
     ) -> None:
         from ordstream._core.ground.arrow import core_schema
         from ordstream.node import source
@@ -101,8 +105,7 @@ class SourceBlocks:
         self.marks: list[tuple[int, int]] = []
         self._block_rows = block_rows
         self.schema = core_schema(schema)
-        without_nulls = () if plan is None else _without_nulls(schema, plan)
-        self._batches = source.batches(data if instead is None else instead, self.schema, without_nulls)
+        self._batches = source.batches(data if instead is None else instead, self.schema, no_nulls)
         self._rest: pa.RecordBatch | None = None
         self._wake = wake
         self._thread: threading.Thread | None = None

@@ -49,6 +49,7 @@ from ordstream.node.steps import Steps
 from ordstream.node.unmoved import Unmoved
 from ordstream.node.worker_threads import WorkerThreads, asker, start
 from ordstream.plan.clock import clock_columns, clock_of
+from ordstream.plan.columns import without_nulls
 from ordstream.plan.final import final
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.physical import physical
@@ -155,13 +156,13 @@ class Stream(NoTable, Unmoved, Reader):
         self._core = self._make_core(begin)
         if self._snapshots is not None:
             self._snapshots.install(self._core, self._made.stateful, self._made.sheds)
-        without_nulls = self._without_nulls()
+        no_nulls = self._without_nulls()
         most = source.most_bytes(self._max_bytes)
         self.merge_log = log_of(data)
         if self._snapshots is not None and (settings.checkpoint is not None or hasattr(data, "seek")):
             begin.check_position()
             data = self._positions = Positions(data, begin.serial, begin.position)
-        batches = source.batches(data, self._source_schema, without_nulls, most, fitted=self._fitted)
+        batches = source.batches(data, self._source_schema, no_nulls, most, fitted=self._fitted)
         self._feeder = Feeder(
             self._core, batches, self._source_schema, settings, most, dates_rows=bool(self._made.sheds)
         )
@@ -194,8 +195,8 @@ class Stream(NoTable, Unmoved, Reader):
 
     def _without_nulls(self) -> list[int]:
         """Columns of the source in which a null is an error."""
-        fields, absent = enumerate(self._plan.source), self._settings.absent
-        return [i for i, one in fields if self._used[i] and not one.nullable and one.name not in absent]
+        names, absent = self._plan.source.names, self._settings.absent
+        return [i for i in without_nulls(self._plan.source, self._used) if names[i] not in absent]
 
     def _make_core(self, begin: Snapshot) -> Any:
         settings, plan = self._settings, self._plan

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pyarrow as pa
+
 from ordstream.operators.operator import Operator
 from ordstream.plan.plan import SOURCE, Plan
 
@@ -56,6 +60,11 @@ def used_source_columns(plan: Plan) -> tuple[bool, ...]:
     """
     _, needed = needed_outputs(plan)[SOURCE]
     return tuple(index in needed for index in range(len(plan.source)))
+
+
+def without_nulls(source: pa.Schema, used: Sequence[bool]) -> list[int]:
+    """Columns of the source in which a null is an error: declared to have none, and looked at."""
+    return [place for place, field in enumerate(source) if used[place] and not field.nullable]
 
 
 def passed_source_columns(plan: Plan) -> dict[int, int]:

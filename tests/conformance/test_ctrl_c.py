@@ -114,24 +114,29 @@ def test_a_function_that_goes_on_is_interrupted(press, name, workers, read):
     assert of_ours() == []
 
 
-@pytest.mark.parametrize("read", [run, stream, live])
-def test_one_that_waits_in_c_is_left_behind(press, monkeypatch, read):
-    monkeypatch.setattr(worker_threads, "GIVEN_UP_S", 0.5)
-    lock, over = threading.Lock(), []
-    lock.acquire()
+def waiting(press, lock):
+    """A function that waits in C, behind Ctrl-C, for a lock that the test has."""
 
     def waits(row):
         if row.v == STUCK:
             press()
             with lock:
-                over.append(row.v)
+                pass
         return True
 
+    return waits
+
+
+@pytest.mark.parametrize("read", [run, stream, live])
+def test_one_that_waits_in_c_is_left_behind(press, monkeypatch, read):
+    monkeypatch.setattr(worker_threads, "GIVEN_UP_S", 0.5)
+    lock = threading.Lock()
+    lock.acquire()
     with (
         pytest.warns(RuntimeWarning, match="ordstream-worker-.* left behind") as told,
         pytest.raises(KeyboardInterrupt),
     ):
-        read(od.Pipeline(DATA.schema).filter(waits), 2)
+        read(od.Pipeline(DATA.schema).filter(waiting(press, lock)), 2)
     assert len(told) == 1
     assert [one.daemon for one in of_ours()] == [True] * 2  # it, and the one that waits for it
     # everything else goes on, and what was left behind goes as soon as it can
@@ -145,17 +150,9 @@ def test_the_warning_does_not_replace_the_interrupt(press, monkeypatch):
     monkeypatch.setattr(worker_threads, "GIVEN_UP_S", 0.5)
     lock = threading.Lock()
     lock.acquire()
-
-    def waits(row):
-        if row.v == STUCK:
-            press()
-            with lock:
-                pass
-        return True
-
     try:
         with warnings.catch_warnings(action="error"), pytest.raises(KeyboardInterrupt) as told:
-            run(od.Pipeline(DATA.schema).filter(waits), 2)
+            run(od.Pipeline(DATA.schema).filter(waiting(press, lock)), 2)
     finally:
         lock.release()
     assert "left behind" in "".join(told.value.__notes__)
@@ -190,15 +187,7 @@ def test_a_second_press_waits_no_longer(press, monkeypatch):
 
     once = worker_threads.interrupt
     monkeypatch.setattr(worker_threads, "interrupt", interrupt)
-
-    def waits(row):
-        if row.v == STUCK:
-            press()
-            with lock:
-                pass
-        return True
-
     with pytest.warns(RuntimeWarning, match="left behind"), pytest.raises(KeyboardInterrupt):
-        run(od.Pipeline(DATA.schema).filter(waits), 2)
+        run(od.Pipeline(DATA.schema).filter(waiting(press, lock)), 2)
     lock.release()
     assert_all_go()

@@ -96,3 +96,14 @@ def test_a_null_where_none_may_be(how, live):
     assert stream.emitted_through == od.OrderTag(200, 0)
     unread = od.Pipeline(NUMBERS).select("k").key_by("k").cum_count("n")
     assert unread.run(batches(0, None), **how).report.rows_out == 202
+
+
+@WAYS
+def test_a_null_in_a_clock_that_no_operator_reads(how):
+    """The run was told the clock: between processes its column was not looked at."""
+    pipeline = od.Pipeline(NUMBERS).select("k").key_by("k").cum_count("n")
+    data = [batch([1, 2], [0, 1]), batch([3, 4], [2, None])]
+    stream, found = pipeline.stream(data, punctuate=od.every("x", 2), **how), []
+    with pytest.raises(od.SourceError, match=r"column 'x' is declared without nulls .* row 4 has one"):
+        found.extend(row for one in stream for row in one.to_pylist())
+    assert [row["k"] for row in found] == [1, 2]
