@@ -2,12 +2,13 @@
 or all shuffle files written so far deleted, or a task held up, once, in the middle of each fragment.
 
     PYTHONPATH=. python bench/spark_losses.py [--rows 6000] [--executors 4] [--nodes 6]
-        [--settings plain,speculation,dynamic] [--losses none,killed,lost,slow] [--places 1,2,3]
+        [--settings plain,speculation,dynamic] [--losses none,killed,lost,slow] [--places 1,2,3,4]
 
 A pipeline of three fragments, with two keys and a Python function in each, runs under each of Spark's
-settings and each loss. Every answer is compared, unsorted, with `run_serial`; one JSON object per job says
-whether it is equal, whether the loss happened, and how many tasks of how many stages were tried. Executors
-don't read each other's files from the disk of the host that they share.
+settings and each loss; as place 4, one with one key, whose rows get no serials. Every answer is compared,
+unsorted, with `run_serial`; one JSON object per job says whether it is equal, whether the loss happened, and
+how many tasks of how many stages were tried. Executors don't read each other's files from the disk of the
+host that they share.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ SOURCE = pa.schema([("n", pa.int64()), ("user", pa.int64()), ("item", pa.int64()
 SEEN = pa.schema([*SOURCE, ("seen", pa.int64())])
 BOTH = pa.schema([*SEEN, ("both", pa.int64())])
 PLACES = (1, 2, 3)  # fragments
+ONE_KEY = 4  # in the place of a fragment: the only one of another pipeline
 SLOW_SECONDS = 20.0  # of a task that is held up: with speculation another one overtakes it
 SETTINGS = {
     "plain": {},
@@ -92,6 +94,13 @@ def pipeline(scratch: Path, loss: str, place: int, after: int) -> od.Pipeline:
     return second.key_by("item").scan(both=od.sum("seen")).map(functions[2], schema=BOTH)
 
 
+def one_key(scratch: Path, loss: str, after: int) -> od.Pipeline:
+    """One fragment, whose function acts."""
+    flag = str(scratch / f"{loss}-{ONE_KEY}-{time.time_ns()}")
+    counted = od.Pipeline(SOURCE).key_by("user").scan(seen=od.count())
+    return counted.map(act_once(flag, loss, str(scratch), after), schema=SEEN)
+
+
 def main() -> None:
     """Print a JSON object per job."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -100,7 +109,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=6)
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--losses", default="none,killed,lost,slow")
-    parser.add_argument("--places", default=",".join(map(str, PLACES)), help="fragments")
+    parser.add_argument("--places", default=",".join(map(str, (*PLACES, ONE_KEY))))
     parser.add_argument("--folder", help="of this process, which a caller has made")
     given = parser.parse_args()
     if given.folder is None:
@@ -110,7 +119,8 @@ def main() -> None:
     from ordstream.spark import apply, local_session
 
     scratch, table = Path(given.folder), rows(given.rows)
-    expected = run_serial(pipeline(scratch, "none", 0, 0), table).table
+    several = run_serial(pipeline(scratch, "none", 0, 0), table).table
+    single = run_serial(one_key(scratch, "none", 0), table).table
     pq.write_table(table, scratch / "rows.parquet", row_group_size=given.rows // 5)
     for name in given.settings.split(","):
         settings = {
@@ -127,7 +137,9 @@ def main() -> None:
         frame = spark.read.parquet(str(scratch / "rows.parquet"))
         for loss in given.losses.split(","):
             for place in map(int, given.places.split(",")) if loss != "none" else (0,):
-                job = pipeline(scratch, loss, place, given.rows // 2)
+                job, expected = pipeline(scratch, loss, place, given.rows // 2), several
+                if place == ONE_KEY:
+                    job, expected = one_key(scratch, loss, given.rows // 2), single
                 begin = time.perf_counter()
                 label = f"{name} {loss} {place}"
                 spark.sparkContext.setJobGroup(label, label)

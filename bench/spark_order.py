@@ -69,6 +69,7 @@ def jobs_of(frame: Any, nodes: int) -> dict[str, Callable[[], Any]]:
     from pyspark.sql import functions as F
 
     from ordstream.spark import apply
+    from ordstream.spark.file_key import file_key, with_row
 
     by_user = Window.partitionBy("user").orderBy("ts").rowsBetween(Window.unboundedPreceding, 0)
     jobs: dict[str, Callable[[], Any]] = {
@@ -79,11 +80,11 @@ def jobs_of(frame: Any, nodes: int) -> dict[str, Callable[[], Any]]:
         ).orderBy("ts"),
         "one node": lambda: apply(pipeline(), frame, order_by="ts", nodes=1),
     }
-    by_key = frame.select("*", F.col("_metadata.file_path").alias("f"), "_metadata.row_index")
-    by_key = by_key.repartition(nodes, "user")
-    sorts = {"ts": by_key.drop("f", "row_index").sortWithinPartitions("ts")}
+    place = with_row(file_key(frame)[0], F.col("_metadata.row_index"))
+    by_key = frame.select("*", place.alias("at")).repartition(nodes, "user")
+    sorts = {"ts": by_key.drop("at").sortWithinPartitions("ts")}
     twice = by_key.sortWithinPartitions("ts").where(F.spark_partition_id() >= 0)
-    sorts["ts, file, row"] = twice.sortWithinPartitions("ts", "f", "row_index").drop("f", "row_index")
+    sorts["ts, file and row"] = twice.sortWithinPartitions("ts", "at").drop("at")
     for name, rows in sorts.items():
         jobs[f"passed on, sorted by {name}"] = lambda rows=rows: rows.mapInArrow(
             passed, "ts long, user long, amount long, balance long"

@@ -521,6 +521,10 @@ class FragmentNode(Iterator[pa.RecordBatch]):
         """As `Stream.progress`."""
         return self._stream.progress()
 
+    def settled(self) -> int:
+        """As `Stream.settled`; a position in this node."""
+        return self._stream.settled()
+
     @property
     def report(self) -> Any:
         """As `Stream.report`; serials of skipped rows are those of the source, the commit point's is the

@@ -41,14 +41,15 @@ from ordstream.spark.layout import (
     whole,
     without_threads,
 )
-from ordstream.spark.nodes import over_nodes
-from ordstream.spark.numbering import Order, check_order
+from ordstream.spark.numbering import ORDER_TEXTS, Order, check_order
 from ordstream.spark.order import OrderBy, order_names
 from ordstream.spark.output_frames import OutputFrames
+from ordstream.spark.over_nodes import over_nodes
 from ordstream.spark.progress import LISTENER, Channel, OnProgress, OnReport, check_told
 from ordstream.spark.quiet import without_notice
 from ordstream.spark.running_session import running_session
 from ordstream.spark.schemas import as_in_source, spark_schema, with_collations
+from ordstream.spark.source_serial import SerialOf
 
 _told: set[str] = set()  # what a line of the log has said already
 
@@ -57,12 +58,6 @@ OF_APPLY = (
     "grouping", "listen", "merge_by", "nodes", "nodes_per_executor", "order", "order_by", "outputs",
     "presorted", "report",
 )  # fmt: skip
-#: How the output of several nodes lies, as `explain` says it.
-ORDER_TEXTS = {
-    "total": "        order tags restore the order of the output, over as many partitions as Spark sorts by",
-    "by_key": "        the output stays in the last nodes, in the order of each",
-    "none": "        the output stays in the last nodes, in any order",
-}
 
 
 @overload
@@ -180,8 +175,8 @@ def apply(
         Of the result over several nodes. "total": every row of a partition comes before all rows of the next
         one, and they are sorted inside; `collect()`, `toArrow()`, `toLocalIterator()` and the files of
         `write.parquet` have that order. "by_key": the rows of a key of the last keyed operator are in one
-        partition, in their order. "none": none. These two spare the last shuffle, and where the
-        pipeline has one key all but one; rows then get no serials, for errors neither. The rows are equal.
+        partition, in their order. "none": none. These two spare the last shuffle; rows then get no serials,
+        for errors neither. The rows are equal.
     listen : str, optional
         An address of this host, "10.0.0.5" or "10.0.0.5:7077", where nodes on other hosts tell how far they
         are, and hear of a cancel at once. A node must know a secret that it was shipped with; what it tells
@@ -254,7 +249,7 @@ def _applied(
     carried = given.carried(read, compared_source_columns(pipeline.plan), presorted)
     fields = given.fields()
     with without_notice():
-        frame = over_nodes(
+        frame, serial_of = over_nodes(
             pipeline,
             carried,
             layout,
@@ -267,7 +262,7 @@ def _applied(
             order=order,
             fields=fields,
         )
-        return _interruptible(with_collations(frame, fields, pipeline.plan))
+        return _interruptible(with_collations(frame, fields, pipeline.plan), serial_of)
 
 
 def _tell(layout: Layout, idle: str) -> None:
@@ -412,13 +407,13 @@ def _read(function: NodeFunction) -> list[str]:
     return [name for name in function.source.names if name not in function.unread]
 
 
-def _interruptible(frame: DataFrame) -> DataFrame:
+def _interruptible(frame: DataFrame, serial_of: SerialOf | None = None) -> DataFrame:
     """Spark Connect's client cancels by itself; the thin one has nothing of what the rest is made of."""
     if not hasattr(frame, "_jdf"):
         return frame
     from ordstream.spark.interrupt import interruptible
 
-    return interruptible(frame)
+    return interruptible(frame, serial_of)
 
 
 def explain(
@@ -520,6 +515,7 @@ def node_function(
     check_pipeline(pipeline, "od.spark.node_function")
     check_one_source(pipeline.plan, "od.spark.node_function")
     check_told(report, progress, None, False)
+    check_known(options)
     settings = make_settings(options | {"workers": workers})  # a wrong option is an error now, not in a task
     refuse_state(settings, "Spark")
     check_repeatable(pipeline.plan, settings.shed_log)

@@ -53,7 +53,7 @@ from ordstream.ground.spark_types import parts
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.spark.executor import SERIAL, carried_name
-from ordstream.spark.file_key import PATH, file_key
+from ordstream.spark.file_key import PATH, file_key, with_row
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.order import OrderKey, order_keys
 from ordstream.spark.quiet import unlogged
@@ -165,22 +165,27 @@ class Carried:
 
     def with_keys(self, some: DataFrame | None = None) -> tuple[DataFrame, list[Column]]:
         """Rows of `frame`, as they lie, with all that they are sorted by, and the keys of that sort."""
+        rows, keys = self.with_sort(some)
+        found = (_sorted_by(key, rows.schema[key.column].dataType) for key in keys)
+        return rows, [one for one in found if one is not None]
+
+    def with_sort(self, some: DataFrame | None = None) -> tuple[DataFrame, list[SortKey]]:
+        """Rows of `frame`, as they lie, with all that they are sorted by, and the names of these columns."""
         frame = self.frame if some is None else some
         place = place_in_source(frame)
+        placed = _placed(frame, place)
         # of several frames some may know no place: these have ties of their own
         tied = list(self.columns) if place and ROW not in frame.columns else self.ties
         further = [name for name in tied if name not in self.columns]
         rows = frame.select(
             *(column.alias(name) for name, column in self.columns.items()),
             *(F.col(name) for name in further),
-            *(_place_column(frame, at).alias(name) for name, at in place.items()),
+            *(column.alias(name) for name, column in placed.items()),
         )
         if self.in_files and place:  # a sample may know none
-            return rows, [F.col(FILE), F.col(ROW)]
-        tied = [name for name in tied if name not in self.ordering]
-        forms = (sorted_as(F.col(name), rows.schema[name].dataType) for name in tied)
-        first = [_directed(key) for key in (*self.keys, *map(SortKey, place))]
-        return rows, first + [form for form in forms if form is not None]
+            return rows, [*map(SortKey, placed)]
+        ties = [SortKey(name) for name in tied if name not in self.ordering]
+        return rows, [*self.keys, *map(SortKey, placed), *ties]
 
     def sorted(self, some: DataFrame | None = None, *, everywhere: bool = False) -> DataFrame:
         """Rows of `frame` by `ordering`, then by place in the source or, where that is not known, by every
@@ -201,7 +206,11 @@ class Carried:
         is known, no others need be read for Spark's sample. The first few: at a thousand Spark's planner
         overflows Java's stack, and rows equal in these lie in one range, where they are sorted.
         """
-        return by[: min(len(self.keys) + 2, CUT_BY)] if ROW in rows.columns else by[:CUT_BY]
+        return by[: min(self.place_keys(rows), CUT_BY)] if ROW in rows.columns else by[:CUT_BY]
+
+    def place_keys(self, rows: DataFrame) -> int:
+        """How many keys of rows of `with_keys`, which know their place in the source, say where they are."""
+        return len(self.keys) * (not self.in_files) + 1 + (FILE in rows.columns)
 
     def sorted_inside(self, rows: DataFrame, by: list[Column]) -> DataFrame:
         """Rows of `with_keys` sorted by its keys in each partition."""
@@ -307,7 +316,14 @@ def _is_radix_sorted(kind: DataType) -> bool:
     return isinstance(kind, NumericType | DateType | TimestampType | TimestampNTZType)
 
 
-def _directed(key: SortKey) -> Column:
+def _sorted_by(key: SortKey, kind: DataType) -> Column | None:
+    """What Spark sorts by for a key; None: by nothing."""
+    form = sorted_as(F.col(key.column), kind)
+    return directed(key) if form is not None and sortable(kind) else form
+
+
+def directed(key: SortKey) -> Column:
+    """What Spark sorts by for a key that it sorts by as it is."""
     column = F.col(key.column)
     if key.descending:
         return column.desc_nulls_last() if key.nulls_last else column.desc_nulls_first()
@@ -429,9 +445,14 @@ def _is_cached(frame: DataFrame) -> bool:
         return "InMemoryTableScan" in shown._explain_string()
 
 
-def _place_column(frame: DataFrame, at: str) -> Column:
-    """One of `place_in_source` in a sort of a frame's rows among each other."""
-    return file_key(frame) if at == PATH else F.col(at)
+def _placed(frame: DataFrame, place: dict[str, str]) -> dict[str, Column]:
+    """What `place_in_source` names, in a sort of the frame's rows among each other: in one number, if it
+    fits.
+    """
+    if place.get(FILE) != PATH:
+        return {name: F.col(at) for name, at in place.items()}
+    (file, is_small), row = file_key(frame), F.col(place[ROW])
+    return {ROW: with_row(file, row)} if is_small else {FILE: file, ROW: row}
 
 
 def sorted_as(column: Column, kind: DataType) -> Column | None:

@@ -43,6 +43,7 @@ from ordstream.spark.progress import Door, Reporter, TaskKey
 from ordstream.spark.room import in_flight, tell_no_room
 from ordstream.spark.shed_node import ShedNode
 from ordstream.spark.shipped import Shipped
+from ordstream.spark.sort_columns import SortColumns, SortedOutputs
 from ordstream.spark.watchdog import Watchdog, task_socket
 
 if TYPE_CHECKING:
@@ -53,18 +54,20 @@ if TYPE_CHECKING:
 
 SERIAL = "__ordstream_serial"
 
-Leaves = Literal["tag", "place", "rows"]
-"""What leaves a fragment's nodes beside its columns: the tag; the same in two columns; nothing."""
+Leaves = Literal["tag", "place", "sorted", "rows"]
+"""What leaves a fragment's nodes beside its columns: the tag; the same in two columns; the sort columns of
+the rows that caused them, and the partition (`ordstream.spark.sort_columns`); nothing.
+"""
 
 # From one output batch to the next that is not full: a batch costs Spark much more than its rows, and a slow
 # function lets out few at a time. What is there goes out then, for an action that wants the first rows only.
 BATCH_SECONDS = 0.1
 
-ROW_MASK = (1 << 33) - 1  # of `monotonically_increasing_id`: the row of the partition
-NO_SERIALS = (
-    "(the serial counts this task's rows: rows get those of the source with order='total' only, which finds "
-    "this row by its own)"
-)
+ROW_BITS = 33  # of `monotonically_increasing_id`: the row of the partition
+ROW_MASK = (1 << ROW_BITS) - 1
+NO_SERIALS = "(the serial counts this task's rows: with order='total' an error has the source's)"
+#: Of a node whose rows have sort columns; `ordstream.spark.source_serial` finds it again.
+OWN_SERIAL = "(the serial counts the rows of node {}: with tags=True an error has the source's)"
 
 
 def carried_name(number: int) -> str:
@@ -218,7 +221,10 @@ class FragmentFunction(Shipped):
         first fragment, are null behind it then, and not shown in a failing row.
     dense : bool
         The rows' serials are those of the source, so that errors may name them.
-    leaves : "tag", "place" or "rows"
+    leaves : "tag", "place", "sorted" or "rows"
+    sort : SortColumns, optional
+        Of rows that come with what they are sorted by, and the sample in the first one; for "sorted", and
+        without columns where only the end of the stream causes outputs.
     marks : Marks, optional
         Of the clock, where an operator of the fragment hears them.
     reordered : MarksOf
@@ -247,6 +253,7 @@ class FragmentFunction(Shipped):
     marks: Marks | None = None
     reordered: MarksOf = field(default_factory=MarksOf)
     shown: Marks | None = None
+    sort: SortColumns | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the fragment's output and what `leaves` says.
@@ -262,7 +269,7 @@ class FragmentFunction(Shipped):
             learner = self.learns.learner(route.nodes)
             route = _LearningRoute(route, learner, self.weighs, self.costs)
         elif isinstance(route, RangeRoute):
-            route = replace(route, own=_task_key(TaskContext.get()).partition)
+            route = replace(route, own=_partition())
         if self.shown is not None:
             batches = self.shown.checked(batches)
         onward: list[TimeMark] = []
@@ -272,11 +279,10 @@ class FragmentFunction(Shipped):
         except OperatorError as error:
             if self.dense:
                 raise
-            reason = f"{error.reason} {NO_SERIALS}"
+            why = NO_SERIALS if self.sort is None else OWN_SERIAL.format(_partition())
+            reason = f"{error.reason} {why}"
             serial = error.serial & ROW_MASK
-            raise OperatorError(
-                error.operator, serial, error.row, reason, error.place
-            ) from error.__cause__
+            raise OperatorError(error.operator, serial, error.row, reason, error.place) from error.__cause__
         if self.route is not None:
             yield from self._marks_behind(node, onward)
         if self.tell_times is not None:
@@ -290,7 +296,7 @@ class FragmentFunction(Shipped):
         of = self.reordered
         if of.makes:
             yield from of.rows(self.output, of.left(node.left_marks(of.behind)))
-        if onward and _task_key(TaskContext.get()).partition == 0:  # each node has heard the same
+        if onward and _partition() == 0:  # each node has heard the same
             yield from of.rows(self.output, onward)
 
     def _node(
@@ -302,6 +308,12 @@ class FragmentFunction(Shipped):
         plain = self.leaves == "rows" and not self.dense and not self.reordered.hears
         if plain and self.tell_times is None:
             return _open_node(self.fragment.plan, self._arrivals(batches, tagged=False), options), None
+        if self.leaves == "sorted":
+            assert self.sort is not None
+            outputs = SortedOutputs(self.sort, _partition(), self.output)
+            node = FragmentNode(self.fragment, self._arrivals(outputs.remembered(batches)), None, options)
+            outputs.settled = node.settled
+            return node, outputs.leaving
         rows: Iterator[Any] = self._arrivals(batches)
         if self.marks is not None:
             rows = self.marks.among(rows, self.fragment.first)
@@ -561,6 +573,11 @@ def _task_key(context: TaskContext | None) -> TaskKey:
     if context is None:
         return TaskKey(0, 0, 0)
     return TaskKey(context.stageId(), context.partitionId(), context.attemptNumber())
+
+
+def _partition() -> int:
+    """Number of the task's partition, from 0."""
+    return _task_key(TaskContext.get()).partition
 
 
 def _processed(node: Any) -> int:

@@ -21,12 +21,16 @@ MOST_TEXT = 4 << 20
 MOST_COMPARED = 64
 #: Digits of a number of 64 bits.
 MOST_DIGITS = 18
+#: A number of so many digits, at most, is in front of a row's number in 64 bits.
+SMALL_DIGITS = 6
+ROW_BITS = 40
 #: In such paths nothing is spelt in two ways (spaces, %20).
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/=+-]+")
 
 
-def file_key(frame: DataFrame) -> Column:
-    """A column of a frame of files that orders rows as the paths of their files do.
+def file_key(frame: DataFrame) -> tuple[Column, bool]:
+    """A column of a frame of files that orders rows as the paths of their files do, and whether it is a
+    number that leaves room for a row's beside it (`with_row`).
 
     Cost: one call into Java for the paths.
     """
@@ -35,8 +39,15 @@ def file_key(frame: DataFrame) -> Column:
     if at is not None:
         begin, width = at
         # a table's folder may have another file by the time it is read: NULL then, which orders as well
-        return F.substring(F.col(NAME), begin + 1, width).try_cast("long")
-    return _rank(names, 0) if 0 < len(names) <= MOST_COMPARED else F.col(PATH)
+        number = F.substring(F.col(NAME), begin + 1, width).try_cast("long")
+        return number, width <= SMALL_DIGITS
+    ranked = 0 < len(names) <= MOST_COMPARED
+    return (_rank(names, 0) if ranked else F.col(PATH)), ranked
+
+
+def with_row(key: Column, row: Column) -> Column:
+    """File and row in one number, by a small `file_key`."""
+    return F.shiftleft(F.coalesce(key.cast("long"), F.lit(-1)), ROW_BITS).bitwiseOR(row)
 
 
 def number_at(names: Sequence[str]) -> tuple[int, int] | None:

@@ -51,21 +51,37 @@ def files_of(frame: DataFrame) -> Literal["", "some", "all"]:
     """Whether a frame is rows of several files, read and filtered only, and if so, whether it is all of
     them; "" where Spark can't be asked, too.
     """
-    found: Literal["some", "all"] = "all"
     try:
         plan = frame._jdf.queryExecution().optimizedPlan()
-        steady = bool(plan.deterministic())
-        while (kind := plan.getClass().getSimpleName()) in ("Project", "Filter"):
-            found = found if kind == "Project" else "some"
-            plan = plan.child()
-        if not steady or kind != "LogicalRelation":
-            return ""
-        files = plan.relation()
-        if files.getClass().getSimpleName() != "HadoopFsRelation" or files.bucketSpec().isDefined():
+        files, found = _files_below(plan)
+        if files is None or not plan.deterministic() or files.bucketSpec().isDefined():
             return ""
         return found if len(frame._jdf.inputFiles()) > 1 else ""
     except Exception:  # Spark Connect, or another version of Spark: partitions are taken in their order
         return ""
+
+
+def has_own_places(frame: DataFrame) -> bool:
+    """Whether no two rows of a frame are of one row of a file: it is read and filtered only. False where
+    Spark can't be asked.
+    """
+    try:
+        return _files_below(frame._jdf.queryExecution().optimizedPlan())[0] is not None
+    except Exception:  # as above: the rows are told apart by more columns
+        return False
+
+
+def _files_below(plan: Any) -> tuple[Any, Literal["some", "all"]]:
+    """The files that a plan only reads and filters, None where it does more; and whether it takes some of
+    their rows, or all.
+    """
+    found: Literal["some", "all"] = "all"
+    while (kind := plan.getClass().getSimpleName()) in ("Project", "Filter"):
+        found = found if kind == "Project" else "some"
+        plan = plan.child()
+    files = plan.relation() if kind == "LogicalRelation" else None
+    is_files = files is not None and files.getClass().getSimpleName() == "HadoopFsRelation"
+    return (files if is_files else None), found
 
 
 def numbered_in_files(

@@ -23,6 +23,7 @@ Spark Connect's client does this by itself.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import secrets
 import signal
@@ -35,21 +36,25 @@ from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import PythonException, convert_exception
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from ordstream.spark.source_serial import SerialOf, with_source_serial
 
 ASK_SECONDS = 2.0  # that an interrupted thread waits for its request to be sent
 PY4J_MODULES = ("java_gateway", "clientserver")
 
 
-def interruptible(frame: DataFrame) -> DataFrame:
-    """The same frame, whose actions cancel their job on Ctrl-C. Called on the main thread, it repairs
-    the handler of SIGINT as well.
+def interruptible(frame: DataFrame, serial_of: SerialOf | None = None) -> DataFrame:
+    """The same frame, whose actions cancel their job on Ctrl-C, and find the serial of a row that fails by
+    `serial_of`. Called on the main thread, it repairs the handler of SIGINT as well.
     """
     if type(frame) is not ClassicDataFrame:
         return frame
     repair(frame.sparkSession.sparkContext)
-    return InterruptibleFrame(frame._jdf, frame.sparkSession)
+    found = InterruptibleFrame(frame._jdf, frame.sparkSession)
+    found._serial_of = serial_of
+    return found
 
 
 def repair(context: SparkContext) -> None:
@@ -168,9 +173,22 @@ def _leave(frame: FrameType | None) -> None:
 class InterruptibleFrame(ClassicDataFrame):
     """What `apply` returns: a DataFrame like any other. Frames derived from it are PySpark's own."""
 
+    _serial_of: SerialOf | None = None
+
     def _run(self, action: Callable[..., Any], *given: Any, **named: Any) -> Any:
-        with cancelled_on_interrupt(self._sc):
-            return action(*given, **named)
+        try:
+            with cancelled_on_interrupt(self._sc):
+                return action(*given, **named)
+        except PythonException as error:
+            found = with_source_serial(error, self._serial_of)
+            if found is error:
+                raise
+            raise found from None
+
+    @property
+    def write(self) -> DataFrameWriter:
+        """As `DataFrame.write`."""
+        return InterruptibleWriter(self)
 
     def collect(self) -> Any:
         """As `DataFrame.collect`."""
@@ -182,7 +200,9 @@ class InterruptibleFrame(ClassicDataFrame):
 
     def toLocalIterator(self, prefetchPartitions: bool = False) -> Iterator[Any]:
         """As `DataFrame.toLocalIterator`; a task's error is what the other actions raise."""
-        return _with_task_errors(super().toLocalIterator(prefetchPartitions))
+        # what is in front of the last shuffle runs now
+        rows = self._run(super().toLocalIterator, prefetchPartitions)
+        return _with_task_errors(rows, self._serial_of)
 
     def toPandas(self) -> Any:
         """As `DataFrame.toPandas`."""
@@ -205,11 +225,32 @@ class InterruptibleFrame(ClassicDataFrame):
         self._run(super().foreachPartition, f)
 
 
-def _with_task_errors(rows: Iterator[Any]) -> Iterator[Any]:
+class InterruptibleWriter(DataFrameWriter):
+    """What `InterruptibleFrame.write` gives."""
+
+    _df: InterruptibleFrame
+
+
+def _writes(name: str) -> Callable[..., Any]:
+    """A method of a writer as an action of its frame."""
+    action = getattr(DataFrameWriter, name)
+
+    @functools.wraps(action)
+    def write(self: InterruptibleWriter, *given: Any, **named: Any) -> Any:
+        return self._df._run(action, self, *given, **named)
+
+    return write
+
+
+for _name in ("save", "saveAsTable", "insertInto", "parquet", "orc", "json", "csv", "text", "xml", "jdbc"):
+    setattr(InterruptibleWriter, _name, _writes(_name))
+
+
+def _with_task_errors(rows: Iterator[Any], serial_of: SerialOf | None) -> Iterator[Any]:
     try:
         yield from rows
     except Py4JJavaError as error:  # PySpark hands Java's exceptions over as they are
-        raise _task_error(error) from None
+        raise with_source_serial(_task_error(error), serial_of) from None
 
 
 def _task_error(error: Py4JJavaError) -> Any:

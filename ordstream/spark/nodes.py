@@ -1,14 +1,8 @@
-"""A pipeline over many executors: cut where the key changes, each fragment in nodes, a Spark shuffle between
-two fragments.
+"""A job over many nodes: its fragments, what chooses a row's node, and how rows go from one to the next.
 
-The source's rows get their serials before anything moves: Spark sorts them, unless they come sorted, and
-numbers them. From then on a row's place in the order is its tag, whatever Spark does with it: a fragment's
-rows go to nodes by a partition id that the sender computes from the key, arrive sorted by tag (the node
-checks it), and a last sort by tag restores the order of the output. A task that runs again, anywhere, sees
-the same rows in the same order.
-
-Where nothing runs in front of the first key, Spark computes the partition ids itself: the source's rows
-reach Python in the nodes only.
+A fragment's rows go to nodes by a partition id that the sender computes from the key. Where nothing runs in
+front of the first key, Spark computes the partition ids itself: the source's rows reach Python in the nodes
+only.
 """
 
 from __future__ import annotations
@@ -39,36 +33,29 @@ from pyspark.sql.types import (
 
 from ordstream.balance.dkg import DKG, DKGLearner
 from ordstream.balance.sketches import ExecutionTimes
-from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import NODE, RangeRoute, Route
 from ordstream.fragments.fragment import Fragment, used_columns
 from ordstream.fragments.graph_cut import places_of
-from ordstream.fragments.processes import prepare
 from ordstream.fragments.time_marks import hears_marks, marks_leave
 from ordstream.ground.ordercheck import SortKey
-from ordstream.ground.ordertags import SERIAL_BITS, TAG
-from ordstream.pipeline.pipeline import Pipeline
+from ordstream.ground.ordertags import TAG
 from ordstream.plan.plan import Plan
-from ordstream.spark import clock_marks
 from ordstream.spark.balancer import unbounded
 from ordstream.spark.clock_marks import Marks
-from ordstream.spark.columns import Carried, sorted_as, sorted_inside, user_names
+from ordstream.spark.columns import Carried, sorted_as, sorted_inside
 from ordstream.spark.executor import (
     SERIAL,
     FragmentFunction,
     Leaves,
-    RestoreFunction,
     carried_name,
 )
 from ordstream.spark.grouping import (
     Choice,
-    Grouping,
     first_slice,
     hash_is_as_good,
     learnt_keys,
     learnt_times,
-    resolve,
     sample_of,
     scheduled,
     with_costs,
@@ -77,146 +64,14 @@ from ordstream.spark.hashed_map import HashedMap, learn
 from ordstream.spark.late_reports import in_tasks
 from ordstream.spark.layout import Layout
 from ordstream.spark.mark_rows import MARK, PLACE, REST, MarksOf
-from ordstream.spark.numbering import Order, numbered, placed, range_count, steady_count
+from ordstream.spark.numbering import numbered, placed
 from ordstream.spark.progress import Door
-from ordstream.spark.schemas import as_in_source, carrier, spark_schema
+from ordstream.spark.schemas import carrier, spark_schema
+from ordstream.spark.sort_columns import SortColumns
 
 HASH_KEPT = "a hash of the key, as before"  # for the log
 # Consecutive rows that go to one node where the source's rows are spread by no key.
 BLOCK_ROWS = 1_024
-
-
-def over_nodes(
-    pipeline: Pipeline,
-    carried: Carried,
-    layout: Layout,
-    *,
-    order_by: Sequence[str],
-    presorted: bool,
-    workers: int | str | None,
-    door: Door | None,
-    options: dict[str, Any],
-    grouping: Grouping = "hash",
-    order: Order = "total",
-    fields: Sequence[StructField],
-) -> DataFrame:
-    """Run a pipeline over nodes; the arguments are those of `apply`.
-
-    Parameters
-    ----------
-    carried : Carried
-        The source's columns, and `order_by`'s.
-    presorted : bool
-        They are in order, which is checked: for the rows of a partition, or of a node where rows go to nodes
-        first.
-    fields : sequence of StructField
-        The source's columns, as the user has them.
-    """
-    if not hasattr(carried.frame, "zipWithIndex"):
-        raise PlanError(
-            "more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1"
-        )
-    fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
-    _check_result(fragments, order, tags)
-    resolved = resolve(grouping, fragments, layout.nodes, order_by)
-    fragments, choices = fragmenting.combined(resolved.fragments), resolved.choices
-    del chosen["workers"]
-    if workers is None and layout.cpus == 1:
-        workers = 0
-    spark = carried.frame.sparkSession
-    for balancer in {choice.balancer for choice in choices.values() if choice.balancer is not None}:
-        mine = [choice for choice in choices.values() if choice.balancer is balancer]
-        balancer._begin(spark, [one.operator for one in mine if one.measured])
-    fragments = tuple(
-        with_costs(one, choices[k]) if _measures(choices.get(k)) else one for k, one in enumerate(fragments)
-    )
-    # rows of files get their serials where they lie, checked with that; else they are sorted by place
-    as_they_lie = carried.in_files == "all" and order == "total" and not chosen.get("given_marks")
-    checked = (carried.texts, carried.keys) if presorted and not as_they_lie else ((), ())
-    presorted = presorted and not carried.in_files
-    job = Job(fragments, choices, layout, *checked, workers, chosen, door, order == "total")
-    job.result = as_in_source(spark_schema(fragments[-1].output), fields, pipeline.plan)
-    job.decide(carried, presorted)
-    if chosen.get("given_marks"):
-        job.marks = clock_marks.find(pipeline.plan, chosen.get("punctuate"), carried, presorted, order_by)
-        job.dense = True
-    if order != "total":
-        return job.unordered(carried, presorted)
-    return _in_order(job, carried, presorted, tags, as_they_lie)
-
-
-def _check_result(fragments: Sequence[Fragment], order: Order, tags: bool) -> None:
-    """Raise PlanError for a result that there is not."""
-    if order == "total":
-        return
-    if tags:
-        raise PlanError(f"tags=True counts the rows in front of a row: it can't be had with order={order!r}")
-    if order == "by_key" and fragments[-1].key is None:
-        raise PlanError(
-            "order='by_key' keeps the rows of a key of the last keyed operator together; this pipeline has "
-            "none: order='none', or 'total'"
-        )
-
-
-def _in_order(job: Job, carried: Carried, presorted: bool, tags: bool, as_they_lie: bool) -> DataFrame:
-    """The pipeline's output in its order: partition i before partition i + 1, sorted inside."""
-    last, spark = job.fragments[-1], carried.frame.sparkSession
-    stays = not (job.moves or as_they_lie) or (last.nodes(job.layout.nodes) == 1 and last.key is not None)
-    operators = [operator for one in job.fragments for operator in one.operators]
-    only_at_end = any(fragment.only_at_end for fragment in job.fragments)
-    ranges = 1 if stays or (only_at_end and not tags) else range_count(spark)
-    count = steady_count(carried) if tags else None
-    if job.marks is None:
-        rows = numbered(carried, presorted, ranges, count, as_they_lie=as_they_lie)
-    else:  # the nodes have to know which range a mark lies in
-        job.marks = job.marks.in_ranges(ranges)
-        rows = numbered(carried, presorted, ranges, F.lit(job.marks.rows))
-    if stays:
-        rows = job.through(rows, len(job.fragments), leaves="place" if tags else "rows")
-    elif tags or not any(operator.emits_at_end for operator in operators):
-        # with tags, what the end causes is counted on behind the outputs of the last row, in their partition
-        rows = job.through(rows, len(job.fragments), leaves="place")
-        to = F.least(F.shiftright(PLACE, SERIAL_BITS), F.lit(ranges - 1))  # which leaves NULL out
-        rows = rows.repartitionById(ranges, to.cast("int"))
-        rows = sorted_inside(rows, _by_place(rows), LongType())
-    else:
-        rows = _end_in_order(job, rows, 0 if only_at_end else ranges)
-    if count is None:
-        return rows if stays else user_names(rows, last.output.names)
-    result = StructType([*job.result]).add("_serial", LongType()).add("_index", LongType())
-    restore = RestoreFunction(to_arrow_schema(StructType(_in_job(job.result)), timezone="UTC"))
-    return rows.withColumn(SERIAL, count).mapInArrow(restore, result)
-
-
-def _end_in_order(job: Job, rows: DataFrame, ranges: int) -> DataFrame:
-    """The output in order where the end of the stream may cause rows, which are in no range; `ranges`: 0
-    where all are such rows.
-
-    Those are brought together by node first, and Spark takes its sample from that shuffle's files: the nodes
-    run once.
-    """
-    nodes = job.layout.nodes
-    route = RangeRoute(max(ranges, 1), ranges, nodes)
-    rows = job.through(rows, len(job.fragments), route, leaves="place")
-    rows = rows.repartitionById(ranges + nodes, F.col(NODE))
-    if ranges == 0:
-        return rows.orderBy(REST)
-    # A condition that Spark can't move in front of the shuffle, over all that either half needs of it: both
-    # read the same files.
-    place = F.when(F.spark_partition_id() >= 0, F.col(NODE)).when(F.col(REST).isNull(), F.col(PLACE))
-    ordinary, at_end = rows.where(place < ranges), rows.where(place >= ranges)
-    by = _by_place(rows) if job.widens else [F.col(PLACE)]
-    return sorted_inside(ordinary, by, LongType()).union(at_end.orderBy(REST))
-
-
-def _by_place(rows: DataFrame) -> list[Column]:
-    """What brings rows with places into order; what the end of the stream caused comes last."""
-    return [F.col(PLACE).asc_nulls_last(), *([F.col(REST)] if REST in rows.columns else [])]
-
-
-def _measures(choice: Choice | None) -> bool:
-    """The fragment is to measure execution times: there is a balancer to learn them."""
-    return choice is not None and choice.balancer is not None and bool(choice.measured)
 
 
 @dataclass
@@ -241,6 +96,10 @@ class Job:
         Of the first key, where Spark sends the rows and its hash alone spreads them worse.
     result : StructType
         Of the pipeline's output; default: as its types alone say.
+    sort : SortColumns or None
+        Where the source's rows come with their sort columns.
+    sort_fields : sequence of StructField
+        These as they leave the nodes.
     """
 
     fragments: tuple[Fragment, ...]
@@ -258,6 +117,8 @@ class Job:
     marks: Marks | None = None
     by_map: HashedMap | None = None
     result: StructType = field(default_factory=StructType)
+    sort: SortColumns | None = None
+    sort_fields: Sequence[StructField] = ()
 
     def __post_init__(self) -> None:
         if not self.result.fields:
@@ -327,19 +188,36 @@ class Job:
             seen = [form for form in forms if form is not None]
             spread = rows.repartitionById(nodes, F.pmod(F.xxhash64(*seen), F.lit(nodes)).cast("int"))
             return unchecked.in_nodes(spread.select(*carried.columns), 1, None, "rows")
-        short = None if self.choices or presorted or len(fragments) != 2 else _front_in_nodes(fragments)
-        if short is None or not _hashes_alike(carried.as_it_is, short[1]):
+        alone = self.by_first_key(carried, presorted)
+        if alone is None:
             return self.through(placed(carried, presorted), len(fragments), leaves="rows")
         rows, by = carried.with_keys()
-        alone = replace(self, fragments=short, direct=True)
-        rows = rows.repartitionById(nodes, self.node_of(short[1]))
-        rows = carried.sorted_inside(rows, by).select(*carried.columns)
+        rows = carried.sorted_inside(alone.by_key(rows), by).select(*carried.columns)
         return alone.in_nodes(rows, 2, None, "rows")
+
+    def by_first_key(self, carried: Carried, presorted: bool) -> Job | None:
+        """The job with all of it in the nodes of its one key, to which Spark sends the source's rows; None:
+        it has several keys, or what runs in front does not leave the key as it comes.
+        """
+        whole = not (self.choices or presorted or self.marks) and len(self.fragments) == 2
+        short = _front_in_nodes(self.fragments) if whole else None
+        if short is None or not _hashes_alike(carried.as_it_is, short[1]):
+            return None
+        return replace(self, fragments=short, direct=True, dense=False)
+
+    def by_key(self, rows: DataFrame) -> DataFrame:
+        """The source's rows in the nodes of the first key, in any order there."""
+        return rows.repartitionById(self.layout.nodes, self.node_of(self.fragments[1]))
 
     @property
     def widens(self) -> bool:
         """One row may cause several, or a mark some, which the bytes behind a tag's place tell apart."""
         return self.marks is not None or any(fragment.widens for fragment in self.fragments)
+
+    @property
+    def emits_at_end(self) -> bool:
+        """The end of the stream may cause rows."""
+        return any(operator.emits_at_end for one in self.fragments for operator in one.operators)
 
     def has_rests(self, number: int) -> bool:
         """Whether tags of rows that leave fragment `number` have bytes behind their place."""
@@ -388,15 +266,17 @@ class Job:
         """What runs fragment `number` in a node, and the schema of what it gives."""
         is_last = number == len(self.fragments)
         if is_last:  # "rows": under the user's names at once: to rename a row Spark copies it
-            schema = StructType([*self.result] if leaves == "rows" else _in_job(self.result))
+            schema = StructType([*self.result] if leaves == "rows" else in_job(self.result))
         else:
             fields = carriers(self.fragments[number - 1].output, last=False).fields
             schema = StructType([one for one in fields if one.name not in (TAG, NODE)])
         if leaves == "place":
             schema = schema.add(PLACE, "long")
-            if self.has_rests(number):
-                schema = schema.add(REST, "binary")
-        if route is not None:
+        for one in self.sort_fields if leaves == "sorted" else ():
+            schema = schema.add(one)
+        if (leaves == "place" and self.has_rests(number)) or (leaves == "sorted" and self.emits_at_end):
+            schema = schema.add(REST, "binary")
+        if route is not None or leaves == "sorted":
             schema = schema.add(NODE, "integer", False)
         if self.marks_of(number).carries and leaves == "place":
             schema = schema.add(MARK, "boolean")
@@ -456,7 +336,7 @@ class Job:
                 there = rows.repartitionById(fragment.nodes(nodes), self.node_of(fragment))
                 return there.sortWithinPartitions(SERIAL)
             there = rows.repartitionById(fragment.nodes(nodes), F.col(NODE)).drop(NODE)
-            return sorted_inside(there, _by_place(there), LongType())
+            return sorted_inside(there, by_place(there), LongType())
         choice = self.choices.get(0)
         if choice is not None:
             return scheduled(rows, choice, fragment, nodes, self.times)
@@ -467,8 +347,8 @@ class Job:
             nodes, F.pmod(F.expr(f"{SERIAL} div {BLOCK_ROWS}"), F.lit(nodes)).cast("int")
         )
         # what looks at the rows before a row
-        by_place = self.ordering or getattr(self.groupings.get(2), "splits_keys", False)
-        return rows.sortWithinPartitions(SERIAL) if by_place else rows
+        in_order = self.ordering or getattr(self.groupings.get(2), "splits_keys", False)
+        return rows.sortWithinPartitions(SERIAL) if in_order else rows
 
     def _function(
         self, number: int, route: Route | RangeRoute | None, output: pa.Schema
@@ -508,7 +388,13 @@ class Job:
             marks=self.marks if hears_marks(fragment, self.options.get("punctuate")) else None,
             reordered=self.marks_of(number),
             shown=self.marks if comes_from_source else None,
+            sort=self.sort,
         )
+
+
+def by_place(rows: DataFrame) -> list[Column]:
+    """What brings rows with places into order; what the end of the stream caused comes last."""
+    return [F.col(PLACE).asc_nulls_last(), *([F.col(REST)] if REST in rows.columns else [])]
 
 
 def _node(fragment: Fragment, nodes: int) -> Column:
@@ -567,7 +453,7 @@ def _same_family(given: DataType, wanted: pa.DataType) -> bool:
     )
 
 
-def _in_job(result: StructType) -> list[StructField]:
+def in_job(result: StructType) -> list[StructField]:
     """The columns of the pipeline's output under their names in the job."""
     return [
         StructField(carried_name(k), one.dataType, one.nullable, one.metadata)

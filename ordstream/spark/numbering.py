@@ -30,6 +30,12 @@ from ordstream.spark.in_files import TOTAL, numbered_in_files
 
 Order = Literal["total", "by_key", "none"]
 ORDERS = ("total", "by_key", "none")
+#: How the output of several nodes lies, as `explain` says it.
+ORDER_TEXTS = {
+    "total": "        the output is put in order, over as many partitions as Spark sorts by",
+    "by_key": "        the output stays in the last nodes, in the order of each",
+    "none": "        the output stays in the last nodes, in any order",
+}
 FIRST = "__ordstream_first"  # position on arrival, then the first serial of the range
 
 

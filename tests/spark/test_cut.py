@@ -17,6 +17,7 @@ from ordstream.reference.run_serial import run_serial
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
+from pyspark.sql import functions as F
 
 from ordstream.spark import Channel, apply, explain
 
@@ -234,7 +235,22 @@ def test_explain_says_where_nodes_are(spark):
         explain(built_in, spark, nodes=0)
 
 
-def test_an_operator_error_names_the_serial_in_the_source(spark):
+ACTIONS = {
+    "collect": lambda frame, _: frame.collect(),
+    "toArrow": lambda frame, _: frame.toArrow(),
+    "toPandas": lambda frame, _: frame.toPandas(),
+    "show": lambda frame, _: frame.show(100),
+    "toLocalIterator": lambda frame, _: list(frame.toLocalIterator()),
+    "write.parquet": lambda frame, folder: frame.write.mode("overwrite").parquet(str(folder / "out")),
+    "write.save": lambda frame, _: frame.write.format("noop").mode("append").save(),
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("tags", [False, True])
+@pytest.mark.filterwarnings("ignore:toPandas attempted Arrow optimization")
+@pytest.mark.thin(3)
+def test_an_operator_error_names_the_serial_in_the_source(spark, tmp_path, action, tags):
     rows = [(n, n % 3, "a", n) for n in range(-20, 20)]
     frame = spark.createDataFrame(rows, "ts long, user long, item string, n long")
     schema = SOURCE.set(3, SOURCE.field("n").with_type(pa.int64()))
@@ -244,10 +260,33 @@ def test_an_operator_error_names_the_serial_in_the_source(spark):
         .scan(seen=od.count())
         .select(share=od.col("user") // od.col("ts"), name="divide")
     )
+    found = apply(pipeline, frame, order_by="ts", nodes=2, tags=tags)
     with pytest.raises(Exception, match="operator 'divide' failed at serial 21: ") as failed:
-        apply(pipeline, frame, order_by="ts", nodes=2).collect()
+        ACTIONS[action](found, tmp_path)
+    assert "serial counts" not in str(failed.value)
     # item and n, which nothing reads, did not come
     assert "{'ts': 0, 'user': 0, 'seen': 7}" in str(failed.value)
+
+
+def test_the_error_of_a_derived_frame_says_what_its_serial_counts(spark):
+    frame = spark.createDataFrame([(n, n % 3, "a", n) for n in range(-20, 20)], SOURCE.names)
+    schema = SOURCE.set(3, SOURCE.field("n").with_type(pa.int64()))
+    pipeline = od.Pipeline(schema).key_by("user").scan(seen=od.count())
+    pipeline = pipeline.select(share=od.col("user") // od.col("ts"), name="divide")
+    found = apply(pipeline, frame, order_by="ts", nodes=2)
+    text = r"failed at serial \d+: .* \(the serial counts the rows of node \d: with tags=True an error has"
+    with pytest.raises(Exception, match=text):
+        found.where("share > 0").collect()
+    at_end = od.Pipeline(schema).with_columns(q=od.col("user") // (od.col("ts") - 3), name="divide")
+    at_end = at_end.key_by("user").aggregate(total=od.sum("q"), emit="final")
+    found = apply(at_end, frame, order_by="ts", nodes=2)
+    with pytest.raises(Exception, match=text):
+        found.where("total > 0").collect()
+    with pytest.raises(Exception, match=r"'divide' failed at serial 24: .*zero\n"):
+        found.collect()
+    # one that fails otherwise, and one whose rows can't be read again, are told as they are
+    with pytest.raises(Exception, match="no such thing"):
+        apply(pipeline, frame.where(F.raise_error(F.lit("no such thing"))), order_by="ts", nodes=2).collect()
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,7 @@ def test_rows_that_tie_come_by_file_and_row(spark, tmp_path, names, order):
         )
         pq.write_table(found, path)
     frame = spark.read.parquet(*(str(tmp_path / name) for name in names))
-    by_path = "file_path" in repr(file_key(carry(frame, schema, ["n"], ["ts"]).frame))
+    by_path = "file_path" in repr(file_key(carry(frame, schema, ["n"], ["ts"]).frame)[0])
     assert by_path == (names in (FILES["several folders"], FILES["spelt in two ways"]))
     place = frame.select("ts", "_metadata.file_path", "_metadata.row_index", "n").collect()
     wanted = [
