@@ -26,7 +26,6 @@ import pyarrow as pa
 import ordstream as od
 
 SCHEMA = pa.schema({"ts": pa.timestamp("s"), "k": pa.int64(), "bought": pa.bool_(), "cents": pa.int64()})
-HOUR = 3600
 
 
 @dataclass(frozen=True)

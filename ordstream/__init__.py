@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         SinkError,
         SourceError,
     )
-    from ordstream.expressions.expr import Expr, col, if_else, lit, when
+    from ordstream.expressions.conditions import when
+    from ordstream.expressions.expr import Expr, col, if_else, lit
     from ordstream.ground.forget import FORGET
     from ordstream.ground.ordertags import OrderTag
     from ordstream.node.file_sources import IpcSource, ParquetSource
@@ -159,7 +160,8 @@ _HOMES = {
         "SinkError",
         "SourceError",
     ),
-    "expressions.expr": ("Expr", "col", "if_else", "lit", "when"),
+    "expressions.conditions": ("when",),
+    "expressions.expr": ("Expr", "col", "if_else", "lit"),
     "node.file_sources": ("IpcSource", "ParquetSource"),
     "node.node": ("Stream",),
     "node.outputs": ("OutputStream", "Outputs"),
@@ -233,7 +235,8 @@ if not TYPE_CHECKING:  # else any name would be right for a type checker, a miss
         if name not in _HOME_OF:
             where = ""
             if name[0] != "_":
-                where = importlib.import_module("ordstream.expressions.elsewhere").advice_of_package(name)
+                elsewhere = importlib.import_module("ordstream.expressions.elsewhere")
+                where = elsewhere.advice_of_package(name, __all__)
             raise AttributeError(f"module 'ordstream' has no attribute {name!r}{where}")
         home = importlib.import_module(f"ordstream.{_HOME_OF[name]}")
         found = getattr(home, name)
@@ -241,6 +244,8 @@ if not TYPE_CHECKING:  # else any name would be right for a type checker, a miss
             wrong_calls = importlib.import_module("ordstream.expressions.wrong_calls")
             found = wrong_calls.answered(found)
             setattr(home, name, found)
+        elif isinstance(found, type) and not issubclass(found, BaseException):
+            importlib.import_module("ordstream.expressions.wrong_calls").answer_init(found)
         globals()[name] = found  # the next look-up does not come here
         return found
 
@@ -252,4 +257,4 @@ def __dir__() -> list[str]:
     there = {name for name in _SUBMODULES if importlib.util.find_spec(f"ordstream.{name}") is not None}
     if importlib.util.find_spec("pyspark") is None:
         there.discard("spark")
-    return sorted({*globals(), *__all__, *there})
+    return sorted({*__all__, "__version__", *there})

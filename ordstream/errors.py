@@ -152,13 +152,17 @@ def shown(value: object, most: int = 200) -> str:
     return text if len(text) <= most else text[:most] + "..."
 
 
+#: Of a stream in a process that was forked from its own, and of one that was not started for snapshots.
+FORKED = "this stream was made before a fork; make a new one in the child process"
+NO_SNAPSHOTS = "this stream takes no snapshots: start it with checkpoint='folder', or with snapshots=True"
+
 #: What changes a list in its place.
 _CHANGING = ("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse")
 
 
 def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
     """Type and text of an exception, apart, as a dead letter has them; at most so many characters of the
-    text, and none where a user's class can't show itself.
+    text, with "..." behind them where it has more, and none where a user's class can't show itself.
     """
     try:
         text = str(error)
@@ -184,6 +188,16 @@ def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
 
 def _shortened(row: Mapping[str, Any], limit: int = 400) -> str:
     return shown(dict(row), limit)
+
+
+def meant(name: str, there: Iterable[str]) -> str:
+    """Which of the names `there` that a misspelled one is like, with a separator in front, or ""."""
+    if name.startswith("_"):  # what Python and other libraries look for
+        return ""
+    import difflib  # as in `unknown_column`
+
+    close = difflib.get_close_matches(name, [one for one in there if one[0] != "_"], n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def unknown_column(name: object, available: Iterable[str], where: str = "") -> SchemaError:

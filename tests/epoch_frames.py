@@ -117,7 +117,7 @@ class Stream:
 
 
 def answer(pipeline, table, punctuate=None):
-    found = run_serial(pipeline, table, time_punctuation=punctuate)
+    found = run_serial(pipeline, table, punctuate=punctuate)
     assert found.error is None
     assert len(found.rows) > 5
     return [(*row, *tag) for row, tag in zip(found.rows, found.tags, strict=True)]

@@ -438,7 +438,7 @@ class StreamJob:
         order = np.argsort(table["ts"].to_numpy(), kind="stable")
         made = clocked_pipeline() if self.clocked else moving_pipeline() if self.moving else pipeline()
         every = EVERY if self.clocked else None
-        expected = run_serial(made, table.take(pa.array(order)), time_punctuation=every)
+        expected = run_serial(made, table.take(pa.array(order)), punctuate=every)
         assert expected.error is None
         wanted = [(*row, *tag) for row, tag in zip(expected.rows, expected.tags, strict=True)]
         got = self.committed()

@@ -20,7 +20,6 @@ import pytest
 
 import ordstream as od
 from ordstream.ground.types import storage_values
-from ordstream.operators.state import check_state
 from ordstream.reference.base import sort_key
 from ordstream.testing import run_serial
 
@@ -28,6 +27,29 @@ door = pytest.importorskip("ordstream._core.flow.state_door", reason="the core i
 StateRowError = pytest.importorskip("ordstream._core.flow.install").StateRowError
 
 PATIENCE_S = 60.0  # for a loaded machine; nothing waits so long that works
+
+
+def check_state(operator: Any, found: pa.Schema) -> None:
+    """Check that rows of a schema are state of an operator.
+
+    Raises
+    ------
+    od.SchemaError
+        Names the first difference.
+    """
+    wanted = operator.state_schema() or pa.schema([])
+    where = f"operator {operator.name!r} ({operator.op}): this is not its state:"
+    for index, (a, b) in enumerate(zip(wanted, found, strict=False)):
+        if a.name != b.name:
+            raise od.SchemaError(f"{where} column {index} is {b.name!r}, not {a.name!r}")
+        if not a.type.equals(b.type):
+            raise od.SchemaError(f"{where} column {b.name!r} is {b.type}, not {a.type}")
+    if len(wanted) != len(found):
+        missing = [field.name for field in list(wanted)[len(found) :]]
+        more = [field.name for field in list(found)[len(wanted) :]]
+        raise od.SchemaError(
+            f"{where} {f'columns {missing} are missing' if missing else f'columns {more} are too many'}"
+        )
 
 
 def waits_until(done: Callable[[], bool]) -> None:

@@ -46,7 +46,7 @@ def cost_function(cost: Cost) -> Callable[[npt.NDArray[np.float64]], npt.NDArray
         return np.square
     if callable(cost):
         return lambda frequency: _loads(cost, frequency)
-    raise PlanError(f"the cost is 'linear', 'quadratic' or a function of frequencies, not {cost!r}")
+    raise PlanError(f"DKG: the cost is 'linear', 'quadratic' or a function of frequencies, not {cost!r}")
 
 
 def _loads(
@@ -139,18 +139,18 @@ class DKG:
     def __post_init__(self) -> None:
         check_numbers(self, ("theta", "epsilon", "mu"), ("m", "seed"), "epsilon")
         if not 0 < self.theta <= 1:
-            raise PlanError(f"theta must lie in (0, 1], not {self.theta}")
+            raise PlanError(f"DKG: theta must lie in (0, 1], not {self.theta}")
         if not 0 < self.counter_error < self.theta:
-            raise PlanError(f"epsilon must lie between 0 and theta={self.theta}, not {self.epsilon}")
+            raise PlanError(f"DKG: epsilon must lie between 0 and theta={self.theta}, not {self.epsilon}")
         if 1 / self.counter_error > MOST_COUNTERS:
-            raise PlanError(f"epsilon={self.counter_error:g} asks for more than 2^26 counters")
+            raise PlanError(f"DKG: epsilon={self.counter_error:g} asks for more than 2^26 counters")
         if not 1 <= self.mu <= MOST_BUCKETS or self.mu % 1:
-            raise PlanError(f"mu must be a whole number from 1 to 2^26, not {self.mu}")
+            raise PlanError(f"DKG: mu must be a whole number from 1 to 2^26, not {self.mu}")
         object.__setattr__(self, "mu", int(self.mu))  # 2.0 is 2
         if self.m < 0:
-            raise PlanError(f"m, the tuples to learn from, cannot be {self.m}")
+            raise PlanError(f"DKG: m, the tuples to learn from, cannot be {self.m}")
         if not is_one_of(self.variant, VARIANTS):
-            raise PlanError(f"the variant is one of {', '.join(VARIANTS)}, not {self.variant!r}")
+            raise PlanError(f"DKG: the variant is one of {', '.join(VARIANTS)}, not {self.variant!r}")
         flag(self.guaranteed, "DKG: guaranteed")
         cost_function(self.cost)
 

@@ -228,7 +228,7 @@ class LoadAwareShedder:
         A saved cost model to start from; without one all is admitted until the operator has sent matrices.
     sync_every : int
         Admitted tuples from one synchronisation to the next; 0: only after new matrices, as the paper has
-        it.
+        it. Each is a message to the operator and one back; `Pipeline.shed`, which shares its memory, has 1.
     """
 
     def __init__(self, goal: Goal, model: ExecutionTimes | None = None, *, sync_every: int = 1024) -> None:

@@ -4,12 +4,9 @@ equation 1 and section 5.1).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from ordstream.balance.keys import key_words
 from ordstream.errors import PlanError
 
 Loads = npt.NDArray[np.float64]
@@ -37,27 +34,6 @@ def tuple_loads(routes: npt.ArrayLike, instances: int, weights: npt.ArrayLike | 
     elif not (found.min() >= 0 and found.max() < instances):
         raise PlanError(f"a route lies outside 0 to {instances - 1}")
     return np.bincount(found, weights=weights, minlength=instances).astype(np.float64)
-
-
-def key_cost_loads(keys: Any, routes: npt.ArrayLike, instances: int, cost: Any) -> Loads:
-    """Load of each instance when a key that occurs f times there costs `cost(f)` there (DKG, section 5.2: f
-    squared).
-
-    Parameters
-    ----------
-    keys : column of keys (m)
-    routes : int array (m)
-    instances : int
-        k.
-    cost : callable
-        Frequencies (float64 array) to loads (array of the same length).
-    """
-    placed = np.asarray(routes, dtype=np.int64)
-    words, key = np.unique(key_words(keys), return_inverse=True)
-    pairs, counts = np.unique(key.astype(np.int64) * instances + placed, return_counts=True)
-    return tuple_loads(
-        pairs % instances if len(words) else pairs, instances, cost(counts.astype(np.float64))
-    )
 
 
 def imbalance(loads: npt.ArrayLike) -> float:

@@ -26,7 +26,7 @@ from ordstream.balance.grouping import Instances
 from ordstream.balance.keys import Key, key_word, key_words
 from ordstream.balance.parameters import MOST_INSTANCES, check_numbers
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
-from ordstream.balance.sketches import ExecutionTimes
+from ordstream.balance.sketches import ExecutionTimes, count_min_size
 from ordstream.errors import PlanError
 from ordstream.ground.numbers import is_whole
 
@@ -120,13 +120,14 @@ class POSG:
         whole = ("instances", "window", "resync", "seed")
         check_numbers(self, ("mu", "epsilon", "delta"), whole, "instances resync")
         if self.instances is not None and not 1 <= self.instances <= MOST_INSTANCES:
-            raise PlanError(f"POSG needs 1 to 2^20 instances, not {self.instances}")
+            raise PlanError(f"POSG: instances must be 1 to 2^20, not {self.instances}")
         if not 1 <= self.window < 2**40:
-            raise PlanError(f"POSG's window N must be 1 to 2^40 tuples, not {self.window}")
+            raise PlanError(f"POSG: the window N must be 1 to 2^40 tuples, not {self.window}")
         if not self.mu >= 0:
-            raise PlanError(f"POSG's tolerance mu must be >= 0, not {self.mu}")
+            raise PlanError(f"POSG: the tolerance mu must be >= 0, not {self.mu}")
         if self.resync is not None and not 0 <= self.resync < 2**62:
-            raise PlanError(f"resync must be a number of tuples, 0 for none, not {self.resync}")
+            raise PlanError(f"POSG: resync must be a number of tuples, 0 for none, not {self.resync}")
+        count_min_size(self.epsilon, self.delta, "POSG")
         self.times()
 
     @property

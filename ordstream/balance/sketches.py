@@ -22,7 +22,7 @@ from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import PlanError
 
 
-def count_min_size(epsilon: float, delta: float) -> tuple[int, int]:
+def count_min_size(epsilon: float, delta: float, where: str = "") -> tuple[int, int]:
     """Rows and columns of a Count-Min matrix: r = ceil(log2(1/delta)), c = ceil(e/epsilon).
 
     Parameters
@@ -31,6 +31,8 @@ def count_min_size(epsilon: float, delta: float) -> tuple[int, int]:
         Error bound as a share of the stream, > 0.
     delta : float
         Probability of exceeding it, 0 < delta < 1.
+    where : str
+        Whose they are, for errors.
 
     Returns
     -------
@@ -43,17 +45,17 @@ def count_min_size(epsilon: float, delta: float) -> tuple[int, int]:
         An argument is out of range, or the matrix would have more than 64 rows or 2^31 - 1 columns.
     """
     if not (0 < delta < 1):
-        raise PlanError(f"delta must lie between 0 and 1, not {delta}")
+        raise PlanError(f"{where and f'{where}: '}delta must lie between 0 and 1, not {delta}")
     if not (0 < epsilon < math.inf):
-        raise PlanError(f"epsilon must be positive, not {epsilon}")
+        raise PlanError(f"{where and f'{where}: '}epsilon must be positive, not {epsilon}")
     # At least one row and column; the small allowance keeps delta = 2^-r at r rows whatever the logarithm's
     # last bit says.
     rows = max(1, math.ceil(math.log2(1 / delta) - 1e-12))
     columns = max(1, math.ceil(math.e / epsilon))
     if rows > 64 or columns > 2**31 - 1:
         raise PlanError(
-            f"delta={delta} and epsilon={epsilon} ask for {rows} rows and {columns} columns; at most 64 "
-            "and 2^31 - 1"
+            f"{where and f'{where}: '}delta={delta} and epsilon={epsilon} ask for {rows} rows and {columns} "
+            "columns; at most 64 and 2^31 - 1"
         )
     return rows, columns
 

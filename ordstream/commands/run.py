@@ -82,7 +82,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
         type=argument_types.count,
         help="cut the pipeline over so many nodes (default: one, not cut)",
     )
-    _add_node_options(run)
+    _add_node_options(run, "--engine sql")
     run.set_defaults(command=_run)
 
 
@@ -104,7 +104,7 @@ def add_demo(demo: argparse.ArgumentParser) -> None:
         help="as a stream in Spark that is killed in the middle, and goes on",
     )
     demo.add_argument("--json", type=Path, metavar="FILE", help="write answer and report there")
-    _add_node_options(demo)
+    _add_node_options(demo, "--stream")
     demo.set_defaults(
         command=_demo,
         query="q2",
@@ -118,8 +118,8 @@ def add_demo(demo: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_node_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("ordered node, not with --engine sql or --stream")
+def _add_node_options(parser: argparse.ArgumentParser, without: str) -> None:
+    group = parser.add_argument_group(f"ordered node, not with {without}")
     group.add_argument(
         "--workers",
         type=_workers,

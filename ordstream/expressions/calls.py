@@ -20,13 +20,11 @@ from ordstream.errors import SchemaError
 from ordstream.expressions.arrow_call import ArrowCall
 from ordstream.expressions.lowered import Lowered
 from ordstream.expressions.strptime import check_format
-from ordstream.expressions.zones import TICKS
 from ordstream.ground.choices import is_one_of
-from ordstream.ground.datetimes import span_ns
+from ordstream.ground.datetimes import DAY, TICKS, UTC_ZONES, span_ns
 from ordstream.ground.duration import abbreviated
 from ordstream.ground.types import INT64_MAX, is_string
 
-DAY = 86_400
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _NS |= {"d": DAY * 10**9, "w": 7 * DAY * 10**9}
 _LONG = {"mo": "month", "q": "quarter", "y": "year"}
@@ -34,7 +32,6 @@ _ARROW_UNITS = {
     **{"ns": "nanosecond", "us": "microsecond", "ms": "millisecond", "s": "second", "m": "minute"},
     **{"h": "hour", "d": "day", "w": "week"},
 }
-_UTC = ("UTC", "Etc/UTC", "utc", "+00:00", "Z")
 
 
 def lower_call(expr: Any, operands: list[Lowered]) -> Lowered:
@@ -252,7 +249,7 @@ def _second_ticks(type_: Any) -> int:
 
 def _is_local(type_: Any) -> bool:
     """A timestamp whose readings the zone database tells."""
-    return bool(pat.is_timestamp(type_) and type_.tz is not None and type_.tz not in _UTC)
+    return bool(pat.is_timestamp(type_) and type_.tz is not None and type_.tz not in UTC_ZONES)
 
 
 def _number(low: Lowered, *steps: tuple[str, int | None], type_: Any = None) -> Lowered:

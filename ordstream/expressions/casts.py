@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
-from ordstream.expressions.calls import DAY, by_arrow, by_arrow_or_null, date_of
+from ordstream.expressions.calls import by_arrow, by_arrow_or_null, date_of
 from ordstream.expressions.lowered import Lowered
-from ordstream.expressions.zones import TICKS
+from ordstream.ground.datetimes import DAY, TICKS
 from ordstream.ground.types import INT64_MAX, is_string
 
 

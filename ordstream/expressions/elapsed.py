@@ -20,14 +20,11 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.expressions.expr import Literal
 from ordstream.expressions.lowered import Lowered
-from ordstream.ground.datetimes import numpy_span_ns, span_ns
+from ordstream.ground.datetimes import DAY, TICKS, numpy_span_ns, span_ns
 from ordstream.ground.types import is_temporal
 
 #: Functions that times and durations have a meaning for.
 ELAPSING = ("add", "sub", "mul", "div", "floordiv", "mod")
-
-_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_DAY = 86_400
 
 
 def constant_beside(literal: Literal, other: Any) -> Literal:
@@ -63,7 +60,7 @@ def _duration(whole: int, unit: str, other: Any) -> Literal:
     `unit`, or in nanoseconds.
     """
     for one in (_unit(other), unit, "ns"):
-        count, rest = divmod(whole, _TICKS["ns"] // _TICKS[one])
+        count, rest = divmod(whole, TICKS["ns"] // TICKS[one])
         if not rest:
             break
     return Literal(count, pa.duration(one))
@@ -116,10 +113,10 @@ def _moved(expr: Any, time: Lowered, by: Lowered) -> Lowered:
     if pat.is_timestamp(time.arrow):
         time, by, unit = _in_one_unit(time, by)
         return _joined(time, by, name, pa.timestamp(unit, time.arrow.tz))
-    ticks = _TICKS[by.arrow.unit] * _DAY
+    ticks = TICKS[by.arrow.unit] * DAY
     (constant, *more), *rest = by.code
     if pat.is_date(time.arrow) and constant == "lit_i64" and not rest and more[0] % ticks == 0:
-        days = more[0] // ticks * (1 if pat.is_date32(time.arrow) else _DAY * 1_000)
+        days = more[0] // ticks * (1 if pat.is_date32(time.arrow) else DAY * 1_000)
         return Lowered((*time.code, ("lit_i64", days), (name,)), "i64", time.arrow)
     advice = "a date moves by a constant of whole days" if pat.is_date(time.arrow) else "a time of day ends"
     raise SchemaError(f"can't calculate with {time.arrow} and {by.arrow} in {expr!r}: {advice}")
@@ -137,12 +134,12 @@ def _unit(type_: Any) -> str:
 
 def _in_one_unit(a: Lowered, b: Lowered) -> tuple[Lowered, Lowered, str]:
     """Both as counts of the finer unit, and the unit."""
-    unit = max(_unit(a.arrow), _unit(b.arrow), key=lambda one: _TICKS[one])
+    unit = max(_unit(a.arrow), _unit(b.arrow), key=lambda one: TICKS[one])
     return _counted(a, unit), _counted(b, unit), unit
 
 
 def _counted(low: Lowered, unit: str) -> Lowered:
-    factor = _TICKS[unit] // _TICKS[_unit(low.arrow)] * (_DAY if pat.is_date32(low.arrow) else 1)
+    factor = TICKS[unit] // TICKS[_unit(low.arrow)] * (DAY if pat.is_date32(low.arrow) else 1)
     if factor == 1:
         return low
     return Lowered((*low.code, ("lit_i64", factor), ("mul_i64",)), low.vm, low.arrow)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ordstream.errors import meant
 from ordstream.expressions.expr import Column
 from ordstream.expressions.synonyms import advice
 
 
-def advice_of_package(name: str) -> str:
-    """What to write instead of `od.name`, with a separator in front; empty for other names."""
-    return advice(name, "od") or _behind_a_column(name)
+def advice_of_package(name: str, there: Sequence[str]) -> str:
+    """What to write instead of `od.name`, or which of the names `there` is like it, with a separator in
+    front; empty for other names.
+    """
+    return advice(name, "od") or _behind_a_column(name) or meant(name, there)
 
 
 def _behind_a_column(name: str) -> str:

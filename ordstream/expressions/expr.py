@@ -18,10 +18,8 @@ from __future__ import annotations
 import builtins
 import datetime
 import decimal
-import functools
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +71,8 @@ class Expr:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"an expression has no {name!r}{advice(name)}", name=name, obj=self)
+            where = advice(name, there=dir(type(self)))
+            raise AttributeError(f"an expression has no {name!r}{where}", name=name, obj=self)
 
         __iter__ = None  # else `__getitem__` would be asked for items
 
@@ -99,6 +98,7 @@ class Expr:
         return Apply("mul", other, self)
 
     def __truediv__(self, other: Any) -> Expr:
+        """A float64, of decimals too."""
         return Apply("div", self, other)
 
     def __rtruediv__(self, other: Any) -> Expr:
@@ -184,17 +184,21 @@ class Expr:
         """True where the value is one of `values` (no nulls among them), a list or several arguments
         (`isin(1, 2)`: `values` and `more`); null where the value is null.
         """
-        given: Any = (values, *more) if more else values
+        return self._among("isin", (values, *more) if more else values)
+
+    def is_in(self, values: Any, *more: Any) -> Expr:
+        """As `isin`, of `values` and `more`, by Polars' name."""
+        return self._among("is_in", (values, *more) if more else values)
+
+    def _among(self, called: builtins.str, given: Any) -> Expr:
         among = None if isinstance(given, builtins.str | bytes) else gone_through(given)  # "ab": no "a", "b"
         if among is None:
             raise SchemaError(
-                f"isin takes a list of values, got {shown(given)}: one value is {self!r} == value"
+                f"{called} takes a list of values, got {shown(given)}: one value is {self!r} == value"
             )
         if isinstance(given, np.ndarray) and given.dtype.kind in "iuU":
             among = given.tolist()  # Python's own values
         return Apply("isin", self, option=tuple(among))
-
-    is_in = isin
 
     def between(self, low: Any, high: Any) -> Expr:
         """`(self >= low) & (self <= high)`, both ends included."""
@@ -300,7 +304,7 @@ class Expr:
         """Nearest float64 of so many decimals, half to even; negative: of tens, hundreds.
 
         As in Polars `round(x * 10**decimals) / 10**decimals`; a float of 2**52 or more, which has no
-        decimals, stays.
+        decimals, stays. Of a decimal it is a float64 too.
         """
         given = decimals = as_int(decimals)
         if isinstance(given, bool) or not isinstance(given, int) or not -15 <= given <= 15:
@@ -526,68 +530,6 @@ def if_else(condition: Any, value: Any, otherwise: Any) -> Expr:
     return Apply("if", condition, value, otherwise)
 
 
-_OPEN = object()
-
-
-class When(Apply):
-    """`when(...)` with its cases so far; null where none is true, unless `otherwise` says what."""
-
-    def __init__(self, cases: tuple[tuple[Any, Any], ...]) -> None:
-        self.cases = cases
-        self.function, self.option = "if", None
-
-    @functools.cached_property
-    def arguments(self) -> tuple[Expr, ...]:  # type: ignore[override]
-        """Made when they are looked at: each further case would make all of them again."""
-        closed: Any = self.otherwise(None)
-        made: tuple[Expr, ...] = closed.arguments
-        return made
-
-    @overload
-    def when(self, condition: Any) -> Then: ...
-    @overload
-    def when(self, condition: Any, value: Any) -> When: ...
-    def when(self, condition: Any, value: Any = _OPEN) -> When | Then:
-        """One more case, looked at when none before is true."""
-        if value is _OPEN:
-            return Then(self.cases, condition)
-        return When((*self.cases, (condition, value)))
-
-    def otherwise(self, value: Any) -> Expr:
-        """The value when no case is true."""
-        result = as_expression(value)
-        for condition, chosen in reversed(self.cases):
-            result = if_else(condition, chosen, result)
-        return result
-
-
-@dataclass(frozen=True)
-class Then:
-    """A condition of `when(...)` that waits for its value."""
-
-    cases: tuple[tuple[Any, Any], ...]
-    condition: Any
-
-    def then(self, value: Any) -> When:
-        """The value where the condition is the first that is true."""
-        return When((*self.cases, (self.condition, value)))
-
-
-@overload
-def when(condition: Any) -> Then: ...
-@overload
-def when(condition: Any, value: Any) -> When: ...
-def when(condition: Any, value: Any = _OPEN) -> When | Then:
-    """`when(c1, a).when(c2, b).otherwise(c)`: the `value` of the first case whose `condition` is true.
-
-    `when(c1).then(a).when(c2).then(b).otherwise(c)`, as in Polars, is the same. Without `otherwise` it is
-    null where no case is true. A text is a text here, as in PySpark; a column is `col(name)`.
-    """
-    return Then((), condition) if value is _OPEN else When(((condition, value),))
-
-
 def as_expression(value: Any) -> Expr:
     """The expression itself, or a plain Python value as a constant."""
-    if isinstance(value, Then):
-        raise SchemaError("when(condition) has no value: add .then(value)")
     return value if isinstance(value, Expr) else Literal(value)

@@ -29,6 +29,9 @@ class Structs:
     def __init__(self, expr: Any, apply: Callable[..., Expr]) -> None:
         self._expr, self._apply = expr, apply
 
+    def __repr__(self) -> str:
+        return f"{self._expr!r}.struct"
+
     def field(self, name: str) -> Expr:
         """A field of a struct, null where the struct is; `.struct[name]` is the same.
 

@@ -31,6 +31,9 @@ class Lists(CalledMethods):
     def __init__(self, expr: Any, apply: Callable[..., Expr]) -> None:
         self._expr, self._apply = expr, apply
 
+    def __repr__(self) -> str:
+        return f"{self._expr!r}.list"
+
     def get(self, index: Any) -> Expr:
         """An element; null beyond the ends, and where the element is null.
 
@@ -84,7 +87,8 @@ class Lists(CalledMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"`.list` has no {name!r}{advice(name, 'list')}", name=name, obj=self)
+            where = advice(name, "list", dir(type(self)))
+            raise AttributeError(f"`.list` has no {name!r}{where}", name=name, obj=self)
 
         __iter__ = None
 

@@ -33,6 +33,9 @@ class Strings(CalledMethods):
     def __init__(self, expr: Any, apply: Callable[..., Expr]) -> None:
         self._expr, self._apply = expr, apply
 
+    def __repr__(self) -> str:
+        return f"{self._expr!r}.str"
+
     def length(self) -> Expr:
         """Number of characters: int64. (`.length()` of the expression itself counts bytes.)"""
         return self._made("length")
@@ -241,7 +244,8 @@ class Strings(CalledMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"`.str` has no {name!r}{advice(name, 'str')}", name=name, obj=self)
+            where = advice(name, "str", dir(type(self)))
+            raise AttributeError(f"`.str` has no {name!r}{where}", name=name, obj=self)
 
         __iter__ = None
 
@@ -272,6 +276,9 @@ class Times(CalledMethods):
 
     def __init__(self, expr: Any, apply: Callable[..., Expr]) -> None:
         self._expr, self._apply = expr, apply
+
+    def __repr__(self) -> str:
+        return f"{self._expr!r}.dt"
 
     def year(self) -> Expr:
         """The calendar's year."""
@@ -416,7 +423,8 @@ class Times(CalledMethods):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"`.dt` has no {name!r}{advice(name, 'dt')}", name=name, obj=self)
+            where = advice(name, "dt", dir(type(self)))
+            raise AttributeError(f"`.dt` has no {name!r}{where}", name=name, obj=self)
 
     def _made(self, function: str, option: Any = None) -> Expr:
         return self._apply(f"dt.{function}", self._expr, option=option)

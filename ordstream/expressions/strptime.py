@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ordstream.errors import SchemaError
 from ordstream.expressions.fixed_times import Places, places, read_fixed
+from ordstream.ground.datetimes import DAY
 
 #: What stands for others.
 _LONG = {
@@ -57,7 +58,6 @@ _READ = {
 _ELSE = frozenset("sGgV-_0^#")
 
 _PIECE = re.compile(r"%[EO]?(?P<letter>.)|(?P<space>\s+)|(?P<text>[^%\s]+|%)", re.DOTALL)
-_DAY = 86_400
 
 #: `pyarrow.compute.strptime` and the like spend as much time on their arguments as these on some rows.
 _STRPTIME, _EXTRACT, _DAY_OF_MONTH, _DAY_OF_YEAR = map(
@@ -117,7 +117,7 @@ def _check_days(values: pa.Array, format_: str, times: pa.Array, said: pa.Array,
     fits = pc.equal(number.call([times]), said)
     moves = [-2] if "S" in _letters(format_) else []  # a leap second is in the next day
     if has_offset(format_):  # and in UTC it may be the day before, or behind
-        moves += [-_DAY, _DAY]
+        moves += [-DAY, DAY]
     for seconds in moves:
         moved = pc.add(times, pa.scalar(seconds, pa.duration("s")).cast(pa.duration(times.type.unit)))
         fits = pc.or_(fits, pc.equal(number.call([moved]), said))

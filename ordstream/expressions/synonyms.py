@@ -4,10 +4,12 @@ here; `ordstream.pipeline.synonyms` has those of a pipeline.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from ordstream.errors import meant
+
 _ROWS = "an expression looks at one row; write "
-_AGGREGATE = "{} is an aggregation: od.{}(column) in .aggregate(...) or .scan(...)"
 
 #: Here -> elsewhere, of expressions, of `.str`, of `.list` and of `.dt`.
 _ELSEWHERE = {
@@ -253,15 +255,18 @@ _WORDS["", "apply"] = _WORDS["", "map_elements"] = (
 )
 
 
-def advice(name: str, family: str = "") -> str:
-    """What to write instead of a name of another system, with a separator in front; empty for other names.
+def advice(name: str, family: str = "", there: Iterable[str] = ()) -> str:
+    """What to write instead of a name of another system, or of a misspelled one, with a separator in front;
+    empty for other names.
 
     Parameters
     ----------
     family : "" (a method of an expression), "str", "list", "dt", or "od" (a name of this package)
+    there : iterable of str
+        The names that there are.
     """
     found = _WORDS.get((family, name))
-    return "" if found is None else f": {found}"
+    return meant(name, there) if found is None else f": {found}"
 
 
 def instead_of_item(key: Any) -> str:
@@ -286,6 +291,8 @@ def instead_of_constant(value: Any) -> str:
         return "; a function of rows goes to .map(fn, schema=...)"
     if isinstance(getattr(value, "function", None), str):
         return f"; an aggregation is written in .aggregate(...) or .scan(...): name=od.{value.function}(...)"
+    if type(value).__name__ == "Then":
+        return "; when(condition) has no value: add .then(value)"
     if type(value).__name__ in ("Expr", "Expression", "Column"):
         return "; a column is written od.col(name)"
     return ""

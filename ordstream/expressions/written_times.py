@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from ordstream.ground.datetimes import DAY
+
 _STRFTIME = pc.get_function("strftime")
-_DAY = 86_400
 #: The first day of the year 0, and of the year 10000: between them a year has four digits.
 _FIRST, _BEHIND = -719_528, 2_932_897
 #: For fewer values Arrow's function takes less time than all this.
@@ -79,7 +80,7 @@ def written_by(values: pa.Array, format: str) -> pa.Array:
     counts = pc.fill_null(values.view(pa.int32() if values.type.bit_width == 32 else pa.int64()), 0)
     seconds = counts.to_numpy().astype(np.int64)
     if pat.is_date32(values.type):
-        seconds *= _DAY
+        seconds *= DAY
     elif pat.is_date64(values.type):
         seconds //= 1_000
     given = _matrix(pa.array(seconds, pa.timestamp("s")).cast(pa.large_string()), 19)
@@ -110,7 +111,7 @@ def _columns(piece: _Piece, given: np.ndarray, seconds: np.ndarray) -> Any:
     if piece.letter in "bh":
         return _MONTHS[(given[:, 5] - 48) * 10 + given[:, 6] - 49]
     if piece.letter == "a":
-        return _WEEKDAYS[(seconds // _DAY + 3) % 7]
+        return _WEEKDAYS[(seconds // DAY + 3) % 7]
     if piece.letter == "e":  # without its leading zero
         days = given[:, 8:10].copy()
         days[days[:, 0] == 48, 0] = 32

@@ -77,6 +77,10 @@ _WORDS: dict[str, dict[str, str]] = {
     "rename": {"*": "rename({'old': 'new'})"},
     "key_by": {"*": "key_by('a', 'b')"},
     "top_k": {
+        "descending": (
+            "behind key_by; here it is the largest, and the smallest are those of a column that holds -by, "
+            "with_columns(low=-od.col(by))"
+        ),
         "reverse ascending": "descending=False for the smallest, behind key_by",
         "columns column on": "by=",
         "n": "k=",
@@ -165,14 +169,17 @@ _FOUND = {
 }
 
 
-def answered(function: F, family: str = "") -> F:
+def answered(function: F, family: str = "", name: str = "") -> F:
     """The function; where Python refuses the arguments of a call, the TypeError says how it is written.
 
     Parameters
     ----------
     family : str
         "str.", "dt." or "list." in front of a method's name; else empty.
+    name : str
+        By which it is called, where that is not its own.
     """
+    told = f"{family}{name or function.__name__}"
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -183,24 +190,36 @@ def answered(function: F, family: str = "") -> F:
             if trace is None or trace.tb_next is not None:  # raised inside
                 raise
             refused = str(error)
-        raise TypeError(_told(function, family, refused)) from None
+        raise TypeError(_told(function, told, refused)) from None
 
     return called  # type: ignore[return-value]
+
+
+def answer_init(made: type) -> None:
+    """`answered` around what makes an object of the class, by the name of the class; not of an exception,
+    nor where that is not written in Python.
+    """
+    own: Any = vars(made).get("__init__")
+    if issubclass(made, BaseException) or hasattr(own, "__wrapped__"):
+        return
+    init = inspect.unwrap(made.__init__)
+    if type(init) is FunctionType:
+        made.__init__ = answered(init, name=made.__name__)  # type: ignore[method-assign]
 
 
 def answer_methods(made: type, family: str = "") -> None:
     """`answered` around all methods of a class, and of those of this package that it derives from.
 
-    Not `run`, `stream` and `pipe`, which take any argument.
+    Not `pipe`, which takes any argument.
     """
     for cls in made.__mro__:
         if not cls.__module__.startswith("ordstream."):
             continue
         for name, found in list(vars(cls).items()):
-            if name[0] == "_" or name in ("run", "stream", "pipe") or type(found) is not FunctionType:
+            if name[0] == "_" or name == "pipe" or type(found) is not FunctionType:
                 continue
             if not hasattr(found, "__wrapped__"):
-                setattr(cls, name, answered(found, family))
+                setattr(cls, name, answered(found, family, name))
 
 
 class Uncalled:
@@ -236,8 +255,7 @@ class CalledMethods:
             return Uncalled(found) if type(found) is MethodType and name[0] != "_" else found
 
 
-def _told(function: Callable[..., Any], family: str, refused: str) -> str:
-    name = f"{family}{function.__name__}"
+def _told(function: Callable[..., Any], name: str, refused: str) -> str:
     text = re.sub(r"^\S*\(\)", f"{name}()", refused)
     unknown = re.search(r"unexpected keyword argument '([^']+)'", refused)
     words = ""
@@ -251,6 +269,6 @@ def _signature(function: Callable[..., Any]) -> str:
     parameters = [
         one.replace(annotation=inspect.Parameter.empty)
         for one in shown.parameters.values()
-        if one.name != "self"
+        if one.name not in ("self", "_others")  # which are there to be refused
     ]
     return str(shown.replace(parameters=parameters, return_annotation=inspect.Signature.empty))

@@ -17,20 +17,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordstream.ground.datetimes import DAY, TICKS
 from ordstream.ground.types import INT64_MIN
 
-#: Ticks of a second, by a type's unit.
-TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-
 _EPOCH = datetime.datetime(1970, 1, 1)
-_DAY = 86_400
 #: Up to this day, since 1970, Arrow knows zones: the last days of 2037 have no change of a clock.
 _KNOWN = (datetime.datetime(2037, 12, 30) - _EPOCH).days
 _MIN_MAX = pc.get_function("min_max")  # `pyarrow.compute.min_max` spends some microseconds more
 #: Seconds after which the calendar is the same again, weekdays too: 400 years.
-_CYCLE = 146_097 * _DAY
+_CYCLE = 146_097 * DAY
 #: Python's calendar ends in the year 9999.
-_LAST = (datetime.datetime(9999, 12, 1) - _EPOCH).days * _DAY
+_LAST = (datetime.datetime(9999, 12, 1) - _EPOCH).days * DAY
 _FIXED = re.compile(r"[+-]\d\d(:?\d\d)?")
 
 #: Years before and behind which Arrow's calendar is wrong, without a word.
@@ -47,7 +44,7 @@ def all_known(counts: pa.Array, type_: Any) -> bool:
     pyarrow.ArrowInvalid
         Its calendar does not go that far.
     """
-    day = 1 if pa.types.is_date32(type_) else _DAY * TICKS[getattr(type_, "unit", "ms")]  # else a date64
+    day = 1 if pa.types.is_date32(type_) else DAY * TICKS[getattr(type_, "unit", "ms")]  # else a date64
     if len(counts) == 1:  # of one tuple: all this costs as much as Arrow's function
         low = high = counts[0].as_py()
     else:
@@ -140,7 +137,7 @@ def _told(
 ) -> pa.Array:
     """`known` of the values that Arrow knows about, and `later(count, zone)` of the others."""
     counts = _counts(values)
-    beyond = pc.greater_equal(counts, _KNOWN * _DAY * TICKS[type_.unit])
+    beyond = pc.greater_equal(counts, _KNOWN * DAY * TICKS[type_.unit])
     if _FIXED.fullmatch(zone) or not pc.any(beyond).as_py():
         return known(values)
     try:

@@ -524,7 +524,7 @@ def steps_between(before: Assignment, after: Assignment, sizes: Callable[[Words]
     return steps
 
 
-def movable(fragments: tuple[Fragment, ...], processes: int) -> list[int]:
+def movable(fragments: Sequence[Fragment], processes: int) -> list[int]:
     """Fragments whose keys can change their node.
 
     Raises
@@ -555,6 +555,17 @@ def tables_of(controllers: Mapping[int, Controller]) -> dict[int, Assignment]:
     return {k: controller.assignment for k, controller in controllers.items()}
 
 
+def check_policy(balance: Any) -> None:
+    """PlanError where `balance` is neither a policy nor a controller for each fragment."""
+    if isinstance(balance, Mapping) and all(isinstance(one, Controller) for one in balance.values()):
+        return
+    if not isinstance(balance, Mixed):
+        raise PlanError(
+            "balance must be one policy for all operators, od.Mixed(theta=0.08, table=3000); got "
+            f"{balance!r:.200}"
+        )
+
+
 def controllers_of(balance: Any, fragments: tuple[Fragment, ...], processes: int) -> dict[int, Controller]:
     """What decides for each fragment whose keys can move.
 
@@ -563,13 +574,9 @@ def controllers_of(balance: Any, fragments: tuple[Fragment, ...], processes: int
     PlanError
         `balance` is no policy, or as `movable`.
     """
-    if isinstance(balance, Mapping) and all(isinstance(one, Controller) for one in balance.values()):
+    check_policy(balance)
+    if isinstance(balance, Mapping):
         return dict(balance)  # of a test, or of somebody who decides himself
-    if not isinstance(balance, Mixed):
-        raise PlanError(
-            "balance must be one policy for all operators, od.Mixed(theta=0.08, table=3000); got "
-            f"{balance!r:.200}"
-        )
     return {k: controller_of(balance, processes) for k in movable(fragments, processes)}
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from ordstream.balance.dkg import DKG
 from ordstream.balance.posg import POSG
-from ordstream.errors import PlanError
 from ordstream.fragments import fragmenting
 from ordstream.fragments.balancing import controllers_of
 from ordstream.fragments.fragment import Fragment
@@ -25,19 +24,13 @@ def explain(plan: Plan, processes: int, options: Mapping[str, Any]) -> str:
     plan : Plan
     processes : int
     options : mapping
-        `grouping`, `grouping_key` and `balance`, as of a run.
+        `grouping`, `grouping_key`, `balance` and `workers`, as of a run.
 
     Raises
     ------
     PlanError, SchemaError
         As a run with these options raises them.
     """
-    unknown = sorted(set(options) - {"grouping", "grouping_key", "balance"})
-    if unknown:
-        raise PlanError(
-            f"explain has no option {unknown[0]!r}; it has nodes, emit, processes, grouping, "
-            "grouping_key and balance"
-        )
     fragments = fragmenting.fragments_of(plan, may_shed=True)
     spread = spread_of(options, fragments, processes)
     return fragmenting.explain(

@@ -82,8 +82,8 @@ def channels_of(
             of_receiver = waits.get((edge, receiver), [])
             found.append(
                 ChannelReport(
-                    sender=_named(topology, edge - 1, sender, is_caller=edge == topology.first),
-                    receiver=_named(topology, edge, receiver, is_caller=edge == topology.last_edge),
+                    sender=_named(edge - 1, sender, is_caller=edge == topology.first),
+                    receiver=_named(edge, receiver, is_caller=edge == topology.last_edge),
                     rows=figures.rows,
                     bytes=figures.bytes,
                     blocked_seconds=figures.waited,
@@ -99,7 +99,7 @@ def _serial(low: bytes) -> int | None:
     return source_serial(low) if low else 1  # nothing was said yet
 
 
-def _named(topology: Topology, fragment: int, node: int, *, is_caller: bool) -> str:
+def _named(fragment: int, node: int, *, is_caller: bool) -> str:
     return "caller" if is_caller else f"fragment {fragment + 1} process {node + 1}"
 
 

@@ -100,23 +100,29 @@ def groupings_of(
 
 
 def check_of_one(options: Mapping[str, Any], plan: Plan) -> None:
-    """`grouping` and `grouping_key` of a run in one process, which chooses nothing: as one over several
-    refuses them, so that a mistake does not wait for the day with more.
+    """`grouping`, `grouping_key` and `balance` of a run in one process, which chooses nothing: as one over
+    several refuses them, so that a mistake does not wait for the day with more.
 
     Raises
     ------
     PlanError, SchemaError
-        As `groupings_of`.
+        As `groupings_of`, `check_policy` and `movable`.
     """
+    balance = options.get("balance")
+    if all(options.get(name) is None for name in ("grouping", "grouping_key", "balance")):
+        return
+    from ordstream.fragments.balancing import check_policy, movable
     from ordstream.fragments.fragmenting import fragments_of
 
-    if options.get("grouping") is None and options.get("grouping_key") is None:
-        return
+    if balance is not None:
+        check_policy(balance)
     try:
         fragments = fragments_of(plan, may_shed=True)
     except PlanError:  # there is nothing to group, in several processes either
         return
     groupings_of(options, fragments, 1)
+    if balance is not None:
+        movable(fragments, 2)
 
 
 def _check(grouping: Any, processes: int) -> None:

@@ -22,7 +22,8 @@ from ordstream.node.source import conform
 
 #: Rows of a table from which on it is worth a look; slices that are looked at, and rows of each.
 LEAST_ROWS, SLICES, SLICE_ROWS = 200_000, 64, 4_096
-#: Of the fullest process' rows: what a map must bring.
+#: Of the fullest process' rows: what a map must bring. In Spark more (`ordstream.spark.grouping`), where all
+#: rows may pass Python once more for it.
 WORTH = 1.05
 #: Share of the rows from which on a key has a place of its own, and buckets per process for the others.
 THETA, BUCKETS = 0.005, 16

@@ -18,8 +18,8 @@ from ordstream.fragments.mark_kinds import REORDERED, TIME, kind_of
 from ordstream.fragments.merging import END, TagMerge, behind
 from ordstream.fragments.node_state import States
 from ordstream.fragments.time_marks import PlacedRows, TimeMark, place_of, placed_among
+from ordstream.ground.batches import BATCH_ROWS
 from ordstream.ground.ordertags import AT_END, TAG, OrderTag, check_ascending, tags_of
-from ordstream.node.source import BATCH_ROWS
 from ordstream.operators.operator import Operator
 from ordstream.snapshots.fit import complete
 from ordstream.snapshots.snapshot import MemoryRows, Snapshot

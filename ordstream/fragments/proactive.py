@@ -39,7 +39,7 @@ from ordstream.fragments.call_pace import RowsAlone
 from ordstream.fragments.fragment import Fragment
 from ordstream.fragments.grouping import Chosen
 from ordstream.fragments.merging import TagMerge
-from ordstream.fragments.polled_node import PolledNode
+from ordstream.fragments.polled_node import TURN_S, PolledNode
 from ordstream.ground.ordertags import source_serials, tags_of
 from ordstream.operators.row_clock import RowClock
 
@@ -54,8 +54,6 @@ LEAST_TIMED = 64
 LEARN_ROWS = 32
 #: Part of a new measurement in the running mean of a row's time.
 MEAN_PART = 0.05
-#: Seconds for which a node goes on before it looks at its sockets again.
-TURN_S = 0.005
 
 REQUEST = struct.Struct("<QQd")  # serial, epoch, C^
 REPLY = struct.Struct("<cQd")  # kind, epoch, delta

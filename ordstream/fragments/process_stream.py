@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ordstream._core.flow.reader import Reader
-from ordstream.errors import OperatorError, PlanError
+from ordstream.errors import FORKED, NO_SNAPSHOTS, OperatorError, PlanError
 from ordstream.fragments.driver import Driver, combines, reads_twice, with_tags
 from ordstream.fragments.endpoint import Endpoint
 from ordstream.fragments.figures import Figures, Outcome, report_of
@@ -29,8 +29,10 @@ from ordstream.fragments.time_marks import source_clock
 from ordstream.fragments.topology import Topology
 from ordstream.fragments.wire import CALL, CALLER, FAILED, FIGURES, SHIFT, STATE
 from ordstream.ground.arrow_memory import POOL
+from ordstream.ground.batches import BATCH_ROWS
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.merge_log import log_of, of_source
+from ordstream.node.no_table import NoTable
 from ordstream.node.open_streams import cancelled, open_streams
 from ordstream.node.report import Report
 from ordstream.node.result import Result
@@ -46,14 +48,12 @@ if TYPE_CHECKING:
     from ordstream.plan.plan import Plan
     from ordstream.snapshots.snapshot import Snapshot
 
-#: Rows of a whole output batch (`partial=False`).
-OUTPUT_ROWS = 65_536
 #: Longest wait of the reading thread; and seconds for which rows that the reader may have wait for more.
 WAIT_S = 1.0
 HELD_S = 0.001
 
 
-class ProcessStream(Reader):
+class ProcessStream(NoTable, Reader):
     """A run in progress over several processes: an iterator of record batches, a context manager, and an
     Arrow stream, as `ordstream.node.node.Stream` is.
 
@@ -142,7 +142,7 @@ class ProcessStream(Reader):
 
     def _start(self) -> Driver:
         if os.getpid() != self._pid:
-            raise RuntimeError("this stream was made before a fork; make a new one in the child process")
+            raise RuntimeError(FORKED)
         if self._driver is None:
             self._started = time.perf_counter()
             self._pool = self._shared or Processes(self._topology.processes)
@@ -278,7 +278,7 @@ class ProcessStream(Reader):
         """The rows that the reader gets now, if it gets any."""
         if not self._held:
             return None
-        whole = sum(batch.num_rows for batch in self._held) >= OUTPUT_ROWS
+        whole = sum(batch.num_rows for batch in self._held) >= BATCH_ROWS
         now = time.monotonic()
         self._held_since = self._held_since or now
         late = now - self._given_at >= self._partial_after
@@ -343,9 +343,7 @@ class ProcessStream(Reader):
             The stream was not started for that.
         """
         if self._marking is None:
-            raise PlanError(
-                "this stream takes no snapshots: start it with checkpoint='folder', or with snapshots=True"
-            )
+            raise PlanError(NO_SNAPSHOTS)
         return self._marking.request(lambda: self._read_by, closed=self._closed)
 
     @property

@@ -35,8 +35,6 @@ PARTS = 4
 LIVE_PART = 512
 # Between two calls of `progress`.
 PROGRESS_S = 0.1
-# How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
-BLOCKED_SOURCE_S = 0.5
 
 
 def columns_without_nulls(schema: pa.Schema, plan: Plan, punctuate: Every | None) -> list[int]:
@@ -255,7 +253,7 @@ class SourceBlocks:
 
     def stop(self) -> None:
         """Ask for no more; wait shortly for the thread. A generator that nobody else has ends now."""
-        from ordstream.node.worker_threads import join
+        from ordstream.node.worker_threads import BLOCKED_SOURCE_S, join
 
         self.over = self._stopping = True
         self._room.set()

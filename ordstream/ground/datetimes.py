@@ -30,8 +30,13 @@ _EPOCH_DAY = _EPOCHS[0].toordinal()
 #: Counts of a unit in a microsecond, and microseconds in a unit.
 _FACTORS = {"s": (1, 1_000_000), "ms": (1, 1_000), "us": (1, 1), "ns": (1_000, 1)}
 
-#: Counts of a unit in a day.
-_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+#: Zones whose clocks show UTC.
+UTC_ZONES = frozenset(("UTC", "utc", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"))
+
+#: Ticks of a second, by a type's unit; seconds of a day; ticks of one.
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+DAY = 86_400
+_DAY = {unit: DAY * ticks for unit, ticks in TICKS.items()}
 
 #: `made(storage, valid)`: a list of objects, or None where Arrow must make them.
 Maker = Callable[[np.ndarray, np.ndarray | None], "list[Any] | None"]

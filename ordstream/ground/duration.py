@@ -50,6 +50,12 @@ _INTERVALS = {"week": "w", "month": "mo", "quarter": "q", "year": "y"}
 _UNIT = "|".join([f"(?:{'|'.join(_WORDS)})s?", "ns", "us", "ms", "s", "min", "m", "h", "d"])
 _PART = re.compile(rf"\s*(\d+(?:\.\d+)?)\s*({_UNIT})(?![a-zA-Z])\s*")
 
+#: What to write for a week or a month.
+IN_THE_CALENDAR = (
+    "; a week is '7d', and windows by weeks or months of the calendar are od.calendar('1w'), "
+    "od.calendar('1mo')"
+)
+
 #: What is no duration: weeks, months, quarters and years.
 _LONG = re.compile(r"-?\s*\d+\s*(w|mo|q|y)")  # "2 months", too
 
@@ -90,10 +96,8 @@ def nanoseconds(value: Any, what: str) -> Fraction:
     while True:  # at least one part
         part = _PART.match(text, at)
         if part is None:
-            weeks = (
-                "" if _LONG.match(text) is None else "; a week is '7d', the calendar's od.calendar('1mo')"
-            )
-            raise PlanError(f"{what}: a duration is {WRITTEN}; got {value!r}{weeks}")
+            long = "" if _LONG.match(text) is None else IN_THE_CALENDAR
+            raise PlanError(f"{what}: a duration is {WRITTEN}; got {value!r}{long}")
         total += Fraction(part[1]) * UNITS[_WORDS.get(part[2].removesuffix("s"), part[2])]
         at = part.end()
         if at == len(text):

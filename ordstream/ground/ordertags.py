@@ -24,7 +24,7 @@ All functions work on whole columns.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -350,29 +350,6 @@ class RunningIndex:
             index[: changes[0] if len(changes) else n] += self._index + 1
         self._serial, self._index = int(serials[-1]), int(index[-1])
         return index
-
-
-class OutputsOf:
-    """Counts the outputs of the last source tuple, and what the end of the stream causes, in batches of rows
-    in order that pass.
-
-    Attributes
-    ----------
-    count : int
-        So far.
-    """
-
-    def __init__(self, last_serial: int) -> None:
-        self.count = 0
-        self._first = in_front(last_serial) if last_serial else ORDINARY
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches."""
-        for batch in batches:
-            tags = batch.column(TAG)
-            if len(tags) and tags[-1].as_py() >= self._first:
-                self.count += int(pc.sum(pc.greater_equal(tags, pa.scalar(self._first, tags.type))).as_py())
-            yield batch
 
 
 def _check_indexes(index: Int64s) -> None:

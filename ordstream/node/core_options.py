@@ -1,5 +1,5 @@
 """What a run of the core is given besides its kernels: one value, made once the plan is known
-(`NodeStream`).
+(`ordstream.node.node.Stream`).
 """
 
 from __future__ import annotations

@@ -20,14 +20,12 @@ from ordstream.node.gathering import Gathered, Passing
 from ordstream.node.settings import Settings
 from ordstream.node.source import batch_bytes_of, unread_column
 from ordstream.node.source_marks import MarkedRows, SourceMark
-from ordstream.node.worker_threads import join, start
+from ordstream.node.worker_threads import BLOCKED_SOURCE_S, join, start
 
 # Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than
 # the ingress has slots).
 FEED_AHEAD = 4
 FEED_ROWS = 32_768
-# How long close() waits for a source that blocks. Its thread is a daemon and touches nothing after it.
-BLOCKED_SOURCE_S = 0.5
 
 
 class Feeder:

@@ -21,15 +21,13 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from ordstream.errors import OrdstreamError, SourceError, shown
+from ordstream.ground.batches import BATCH_ROWS
 from ordstream.ground.choices import gone_through
 from ordstream.ground.long_rows import of_groups
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 Read = tuple[tuple[int, int] | None, pa.RecordBatch]
-
-#: Rows that are read at a time from a part, at most: row groups of any size are streamed.
-READ_ROWS = 65_536
 
 #: Names of files to come that a place has; of more it has the number. It is written with each snapshot.
 NAMES_TO_COME = 100
@@ -67,6 +65,10 @@ class FileSource:
         self._place = (0, 0, 0)
         #: The file that the last batch is of; empty: none was read.
         self.reading = ""
+
+    def __repr__(self) -> str:
+        count = [] if len(self.paths) == 1 else [f"{len(self.paths):,} files"]
+        return f"{type(self).__name__}({', '.join([*map(repr, self.paths[:1]), *count])})"
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Batches from the place that was sought last; without one, from the first file's start."""
@@ -227,7 +229,7 @@ class ParquetSource(FileSource):
                 rows = file.metadata.row_group(group).num_rows
                 start = row if group == part else 0
                 behind = 0
-                most = of_groups(READ_ROWS, file.metadata, range(group, group + 1), self._columns)
+                most = of_groups(BATCH_ROWS, file.metadata, range(group, group + 1), self._columns)
                 for batch in file.iter_batches(most, row_groups=[group], columns=self._columns):
                     first, behind = behind, behind + batch.num_rows
                     if behind > start:

@@ -24,11 +24,9 @@ from ordstream.node import source
 from ordstream.node.merge_log import MergeLog
 from ordstream.node.positions import Positions
 from ordstream.node.reading import Reading
+from ordstream.node.worker_threads import BLOCKED_SOURCE_S
 from ordstream.plan.outputs import Output
 from ordstream.plan.sources import data_of_each, merge_choices
-
-# How long the end of a merge waits for sources that block, together.
-BLOCKED_SOURCE_S = 0.5
 
 
 @dataclass

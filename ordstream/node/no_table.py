@@ -11,6 +11,12 @@ class NoTable:
     def _rows_are(self) -> str:
         return "its rows are pyarrow.table(stream), .to_pandas(), pl.DataFrame(stream), or a loop over it"
 
+    def __repr__(self) -> str:
+        """With the columns, or the names of several outputs: as far as it is made."""
+        made = vars(self)
+        names: Any = made.get("schemas") or getattr(made.get("schema"), "names", ())
+        return f"<ordstream.{type(self).__name__} of {', '.join(names)}>"
+
     if not TYPE_CHECKING:  # for a type checker these are mistakes
 
         def __getattr__(self, name: str) -> NoReturn:

@@ -25,7 +25,7 @@ from ordstream._core.flow.reader import Reader
 from ordstream._core.ground import arrow as core_arrow
 from ordstream._core.ground import chunk as core_chunk
 from ordstream._core.ground.imported_batch import formats_of
-from ordstream.errors import PlanError
+from ordstream.errors import FORKED, NO_SNAPSHOTS, PlanError
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag, RunningIndex
 from ordstream.ground.types import names_beside
@@ -42,7 +42,7 @@ from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
 from ordstream.node.run_failure import Unread, failure
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
-from ordstream.node.settings import Settings, make_settings, whole
+from ordstream.node.settings import OF_STREAM, Settings, check_known, make_settings, whole
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.steps import Steps
@@ -69,6 +69,7 @@ CLOSE_WAIT_S = 10.0
 def run(pipeline: Any, data: Any, **options: Unpack[RunOptions]) -> Result:
     """Run a pipeline and return all output."""
     given: dict[str, Any] = {**options}
+    check_known(given)
     check_whole(given)
     with stream(pipeline, data, partial=False, **given) as out:
         batches = list(out)
@@ -76,9 +77,10 @@ def run(pipeline: Any, data: Any, **options: Unpack[RunOptions]) -> Result:
 
 
 def check_whole(options: dict[str, Any]) -> None:
-    """Take out `partial`; PlanError where it is given to a run that returns all output together."""
-    if options.pop("partial", None) is not None:
-        raise PlanError("partial is an option of stream: run returns all output together")
+    """Take out a stream's own options; PlanError where one is given: a run returns all output together."""
+    for name in OF_STREAM:
+        if options.pop(name, None) is not None:
+            raise PlanError(f"{name} is an option of stream: run returns all output together")
 
 
 @documented(stream=True, pipeline=True)
@@ -234,7 +236,7 @@ class Stream(NoTable, Unmoved, Reader):
 
     def _start(self) -> None:
         if os.getpid() != self._pid:
-            raise RuntimeError("this stream was made before a fork; make a new one in the child process")
+            raise RuntimeError(FORKED)
         with self._feeder.lock:  # close() in another thread sees all threads or none
             if self._exhausted:
                 return
@@ -349,9 +351,7 @@ class Stream(NoTable, Unmoved, Reader):
             The stream was not started for that.
         """
         if self._snapshots is None:
-            raise PlanError(
-                "this stream takes no snapshots: start it with checkpoint='folder', or with snapshots=True"
-            )
+            raise PlanError(NO_SNAPSHOTS)
         with self._feeder.lock:  # close() frees the core under the same lock
             if not self._closed:
                 return self._snapshots.request(self._core, lambda: self._read_by)

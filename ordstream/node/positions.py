@@ -240,17 +240,6 @@ class Positions(HandsOn):
                 del self._firsts[:behind], self._places[:behind]
 
 
-def resume(data: Any, value: Any) -> Iterator[pa.RecordBatch]:
-    """The batches behind a place that `Positions.at` gave.
-
-    Raises
-    ------
-    PlanError, SourceError
-        As `Positions`.
-    """
-    return iter(Positions(data, start=value))
-
-
 def _parsed(value: Any) -> tuple[Any, int]:
     if not isinstance(value, dict) or set(value) != {"source", "rows"} or not _is_count(value["rows"]):
         raise SourceError(f"a position is {{'source': ..., 'rows': number}}, got {value!r:.200}")

@@ -1,7 +1,8 @@
 """The options of a run, once: their types for a type checker, their text for `help`.
 
 `Pipeline.run`, `Pipeline.stream`, `ordstream.node.run` and `ordstream.node.stream` take them by keyword.
-`ordstream.node.settings` checks them and holds their defaults; a test compares the two. This file lies below
+`ordstream.node.settings` checks them and holds their defaults, and has those that only fragments give; a
+test compares the two. This file lies below
 `node` because `Pipeline` shows the options too.
 """
 
@@ -62,9 +63,6 @@ class _Options(TypedDict, total=False):
     max_ready: int | None
     shed_log: pa.Table | None
     shed_partition: int | None
-    absent: tuple[str, ...] | None
-    steps: bool | None
-    given_marks: bool | None
     checkpoint: str | PathLike[str] | Checkpoint | None
     every: str | timedelta | int | None
     restore: Snapshot | Checkpoint | str | PathLike[str] | None
@@ -159,13 +157,6 @@ shed_log : pyarrow.Table, default None
     `result.shed.log` of an earlier run: shed operators drop just those tuples again.
 shed_partition : int, default 0
     Number of this partition of the data, for frozen shed operators.
-absent : tuple of str, default ()
-    Source columns that hold nothing, since no operator reads them and they were left out: not shown in a
-    failing row.
-steps : bool, default False
-    Each key of the final flush gets a serial of its own, behind the last tuple's; for fragments.
-given_marks : bool, default False
-    Time punctuations come between the source's batches, and no column is the clock; for fragments.
 checkpoint : path or Checkpoint, default None
     Folder in which snapshots are kept. The run goes on from the newest one there, if there is one: the
     source must be able to go back (Arrow data in memory, `od.ParquetSource`, `od.IpcSource`, or anything
@@ -224,6 +215,21 @@ data : Arrow data or iterable of record batches
     See `ordstream.node.source`.
 """
 
+#: Of `Pipeline.run` and `Pipeline.stream` alone: parameters of their own.
+_OF_METHODS = """\
+outputs : mapping of str to Pipeline, optional
+    Pipelines that go on from one source with this one: all of them run at once, and the result is a mapping
+    of each name to its table (`ordstream.node.outputs`); of `stream` one iterator of (name, batch).
+merge_by : str, optional
+    For a pipeline of several sources, which takes a mapping of their names to their data: the column by
+    which they are merged, ties in the order of the mapping (`ordstream.node.merging`).
+idle : str or timedelta, optional
+    With `merge_by`: a live source that is silent for so long, "2s", holds the others back no more.
+merge_log : pyarrow.Table or False, optional
+    With `merge_by`: `result.merge_log.table` of an earlier run, and the same is chosen again; or False: no
+    log is kept.
+"""
+
 _REST = """
 Raises
 ------
@@ -248,7 +254,7 @@ def documented(*, stream: bool, pipeline: bool) -> Callable[[F], F]:
         The function takes the pipeline as its first parameter.
     """
     parameters = (_PIPELINE if pipeline else "") + _DATA + (_STREAM_ONLY if stream else "")
-    parameters += OPTIONS + _OF_PIPELINE
+    parameters += ("" if pipeline else _OF_METHODS) + OPTIONS + _OF_PIPELINE
 
     def decorate(function: F) -> F:
         if function.__doc__ is not None:  # python -OO drops it

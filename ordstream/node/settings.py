@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.ground.choices import is_one_of
-from ordstream.ground.numbers import as_int
+from ordstream.ground.choices import flag, is_one_of
+from ordstream.ground.numbers import as_int, is_number
 from ordstream.ground.ordertags import OrderTag
 from ordstream.operators.arguments import MOST_BUCKETS
 from ordstream.operators.functions import check_arguments
@@ -29,10 +29,18 @@ EMITS = ("updates", "final")
 ENDS = ("finish", "suspend")
 #: Options that say where state comes from and goes to.
 OF_STATE = ("checkpoint", "every", "restore", "emitted_through", "end", "snapshots")
+#: Options of a stream, and not of a run that returns all output together.
+OF_STREAM = ("partial", "partial_after")
 #: Largest number of an option: an int beyond has no float.
 MOST_NUMBER = sys.float_info.max
-#: Options that fragments give, no user.
+#: Options that fragments give, to `node.stream`, and no user: each changes what a run gives or shows.
+#: `absent`: source columns that hold nothing, since no operator reads them and they were left out; they are
+#: not shown in a failing row. `given_marks`: time punctuations come between the source's batches, and no
+#: column is the clock. `steps`: each key of the final flush gets a serial of its own, behind the last
+#: tuple's.
 OF_FRAGMENTS = ("absent", "given_marks", "steps")
+#: Options that are true or false.
+FLAGS = ("tags", "debug", "partial", "steps", "given_marks", "snapshots")
 
 
 @dataclass(frozen=True)
@@ -120,8 +128,8 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
     Raises
     ------
     PlanError
-        Naming the option, those that there are (not what only fragments give), and the one that looks like
-        it.
+        Naming the option, the one that looks like it, and those that there are. What only fragments give is
+        unknown, unless `also` has it.
     """
     if "order_by" in options:
         raise PlanError(
@@ -130,14 +138,14 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
             "this machine takes the source's own order: sort the source, or check its order with "
             ".assert_ordered('ts') in the pipeline"
         )
-    known = {*_NAMES, *also}
+    known = {*_NAMES}.difference(OF_FRAGMENTS) | {*also}
     unknown = sorted(set(options) - known - {"processes"})
     if unknown:
         shown = sorted(known - set(OF_FRAGMENTS))
         other = _ELSEWHERE.get(unknown[0])
         close = [other] if other in shown else difflib.get_close_matches(unknown[0], shown, n=1)
-        meant = f". Did you mean {close[0]!r}?" if close else ""
-        raise PlanError(f"unknown option {unknown[0]!r}; options are {', '.join(shown)}{meant}")
+        there = f". Did you mean {close[0]!r}? Options are" if close else "; options are"
+        raise PlanError(f"unknown option {unknown[0]!r}{there} {', '.join(shown)}")
 
 
 def make_settings(options: Mapping[str, Any]) -> Settings:
@@ -153,11 +161,12 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
             "processes is an option of Pipeline.run and Pipeline.stream: not in Spark, where nodes= spreads "
             "the work"
         )
-    check_known(options)
+    check_known(options, OF_FRAGMENTS)
     chosen = {name: value for name, value in options.items() if value is not None}
     # as on the command line
     if isinstance(chosen.get("chunk_rows"), str) and chosen["chunk_rows"] == "auto":
         del chosen["chunk_rows"]
+    chosen |= {name: flag(chosen[name], name) for name in FLAGS if name in chosen}
     settings = Settings(**chosen)
     _choice("scheduler", settings.scheduler, SCHEDULERS)
     _choice("partitioning", settings.partitioning, PARTITIONINGS)
@@ -173,18 +182,15 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     for name in ("max_bytes", "max_state_bytes", "marker_every", "snapshot_every", "sample_every"):
         _whole(name, getattr(settings, name), 1, 1 << 60)
     _whole("depth", settings.depth, 2, 1 << 20)
-    _whole("max_ready", settings.max_ready, 1, 4000)
+    _whole("max_ready", settings.max_ready, 1, 4000)  # below READY_SLOTS of the core's egress
     _whole("shed_partition", settings.shed_partition, 0, 1 << 62)
     _whole("seed", settings.seed, 0, (1 << 63) - 1)
     for name in ("slice_us", "window_us", "capacity", "chunk_us"):
         value = getattr(settings, name)
-        if not _is_number(value) or not 0 < value <= MOST_NUMBER:
+        if not is_number(value) or not 0 < _compared(value) <= MOST_NUMBER:
             raise PlanError(f"{name} must be a positive number, got {value!r}")
-    if not _is_number(settings.partial_after) or not 0 <= settings.partial_after <= MOST_NUMBER:
+    if not is_number(settings.partial_after) or not 0 <= _compared(settings.partial_after) <= MOST_NUMBER:
         raise PlanError(f"partial_after must be seconds from 0, got {settings.partial_after!r}")
-    for name in ("tags", "debug", "partial", "steps", "given_marks", "snapshots"):
-        if not isinstance(getattr(settings, name), bool):
-            raise PlanError(f"{name} must be True or False, got {getattr(settings, name)!r}")
     if settings.emitted_through is not None and not isinstance(settings.emitted_through, OrderTag):
         raise PlanError(
             "emitted_through must be an order tag, od.OrderTag(serial, index), such as "
@@ -198,7 +204,7 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     if within is not None and not (
         isinstance(within, tuple | list)
         and len(within) == 2
-        and all(map(_is_number, within))
+        and all(map(is_number, within))
         and 0 <= within[0] < within[1] <= 100
     ):
         raise PlanError(f"marker_percentiles must be (low, high) within 0..100, got {within!r}")
@@ -229,8 +235,8 @@ def refuse_state(settings: Settings, where: str) -> None:
         given = getattr(settings, name)
         if given is not None and given is not False and not (name == "end" and given == "finish"):
             raise PlanError(
-                f"{name} can't be combined with {where}: a state leaves and enters one node in this "
-                "process; leave it out, or run in one node"
+                f"{name} can't be combined with {where}, where no state is kept behind the end: leave it "
+                "out, or use od.spark.stream(..., checkpoint=), or Pipeline.run on this machine"
             )
 
 
@@ -250,8 +256,9 @@ def whole(name: str, value: Any, low: int, high: int, more: str = "") -> int:
     return int(as_int(value))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(as_int(value), int | float | np.floating) and not isinstance(value, bool)
+def _compared(value: Any) -> Any:
+    """The number as Python's, where NumPy would round the other one to its own width."""
+    return float(value) if isinstance(value, np.floating) else value
 
 
 def _whole(name: str, value: Any, low: int, high: int, more: str = "") -> None:

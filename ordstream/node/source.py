@@ -17,6 +17,7 @@ import pyarrow.types as pat
 
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
+from ordstream.ground.batches import BATCH_ROWS
 from ordstream.ground.imported import COLLECT, imported, instead_of, is_lazy, rows_advice
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain, spanned
@@ -25,9 +26,7 @@ from ordstream.node.file_sources import FileSource, HandsOn
 from ordstream.node.gathering import gathered
 from ordstream.node.source_marks import MarkedRows, SourceMark
 
-# Rows and bytes of one imported batch: bounds what is pinned and converted at a time. As many rows as an
-# output batch has: what passes is then handed over in one piece.
-BATCH_ROWS = 65_536
+# With BATCH_ROWS: bytes of one imported batch, which bounds what is pinned and converted at a time.
 BATCH_BYTES = 32 << 20
 LEAST_BYTES = 64 << 10  # a smaller bound is not asked for
 # How many of them a cap on what is in flight should hold at least.

@@ -35,6 +35,9 @@ LEVEL_BYTES = 16 << 10
 # memory: only used pages count.
 LEAST_STACK_BYTES = 16 << 20
 MOST_STACK_BYTES = 256 << 20
+# How long the end of a run waits for sources that block, together. Their threads are daemons, and touch
+# nothing after it.
+BLOCKED_SOURCE_S = 0.5
 # How long a thread that is being started is given to show itself.
 SHOW_S = 0.1
 # After Ctrl-C: how long a function may go on before it is interrupted; between two interrupts, for it may be

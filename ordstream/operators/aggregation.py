@@ -94,7 +94,7 @@ class BoundAggregation(NamedTuple):
         return is_gathered(self.function, text)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # that of the base says how it is written
 class Aggregation(Uncomputed):
     """A value over the tuples of a key, a window or a session; made by `sum`, `min` and the like.
 

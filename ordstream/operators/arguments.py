@@ -95,6 +95,13 @@ def key_columns(schema: pa.Schema, columns: Sequence[Any], where: str) -> tuple[
     return indexes
 
 
+def distinct_columns(schema: pa.Schema, columns: Sequence[Any], where: str) -> tuple[int, ...]:
+    """Indexes of columns, given by their names or as `od.col(name)`; SchemaError where one comes twice."""
+    indexes = tuple(column_index(schema, column, where) for column in columns)
+    unique_names([schema.names[index] for index in indexes], where)
+    return indexes
+
+
 def list_column(schema: pa.Schema, column: str, where: str) -> tuple[int, pa.DataType]:
     """Index and element type of a list column."""
     index = column_index(schema, column, where)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
-from ordstream.ground.types import column_index, is_fixed_number, with_fewer_digits
-from ordstream.operators.arguments import MOST_KEY_COLUMNS, flat
+from ordstream.ground.types import is_fixed_number, with_fewer_digits
+from ordstream.operators.arguments import MOST_KEY_COLUMNS, distinct_columns, flat
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
 from ordstream.reference.base import Keyed, Row, SerialOperator, sort_key
@@ -37,7 +37,7 @@ class AssertOrdered(Operator):
     def bind(cls, site: Site, columns: Sequence[Any]) -> Self:
         """Raises PlanError and SchemaError where the columns do not fit the schema."""
         where = site.name
-        indexes = tuple(column_index(site.schema, column, where) for column in flat(columns))
+        indexes = distinct_columns(site.schema, flat(columns), where)
         if not 1 <= len(indexes) <= MOST_KEY_COLUMNS:
             raise PlanError(
                 f"{where}: 1 to {MOST_KEY_COLUMNS} columns are needed, such as assert_ordered('ts'), got "

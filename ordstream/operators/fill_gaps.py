@@ -24,6 +24,14 @@ from ordstream.reference.base import Keyed, Row, SerialOperator, Step
 MOST_IN_A_GAP = 1 << 20
 
 
+def reach_of(longest: Duration, field: pa.Field, where: str) -> int:
+    """How far back gaps are filled, in the time column's unit; PlanError where it is no length of time."""
+    reach = time_span(longest, field, f"{where}: fill_gaps")
+    if reach < 1:
+        raise PlanError(f"{where}: fill_gaps must be True or a length of time, got {longest!r}")
+    return reach
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FillGaps(Operator):
     """Output: input columns. It stands behind a window operator, whose output begins with the key, start and
@@ -71,11 +79,7 @@ class FillGaps(Operator):
                          name=f"{window.name}: gaps")  # fmt: skip
         field, reach = window.input.field(window.time), None
         if longest is not None:
-            reach = time_span(longest, field, f"{window.name}: fill_gaps")
-            if reach < 1:
-                raise PlanError(
-                    f"{window.name}: fill_gaps must be True or a length of time, got {longest!r}"
-                )
+            reach = reach_of(longest, field, window.name)
         return cls(**placed.fields(window.output), window=window.window, time=field.name, empty=empty,
                    reach=reach, clock=None if reach is None else window.clock)  # fmt: skip
 

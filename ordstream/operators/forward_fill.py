@@ -46,7 +46,7 @@ class ForwardFill(Operator):
     @classmethod
     def bind(cls, site: Site, columns: Sequence[Any]) -> Self:
         """Raises PlanError and SchemaError where the columns do not fit the schema."""
-        names = column_names(flat(columns))
+        names = column_names(flat(columns), site.name)
         if not names:
             raise PlanError(f"{site.name}: at least one column is needed, such as forward_fill('price')")
         unique_names(names, site.name)

@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 
 from ordstream.errors import PlanError
+from ordstream.expressions.expr import Expr
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.duration import Duration, time_span
-from ordstream.ground.types import column_index
-from ordstream.operators.arguments import distance, nonempty, positive_int
+from ordstream.ground.types import column_index, unique_names
+from ordstream.operators.arguments import column_names, distance, nonempty, positive_int
 from ordstream.operators.clocks import Clock, clock_at, clock_text
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import state_rows
@@ -218,10 +219,12 @@ def shown_columns(
     mapping gives them, else under their own with a suffix.
     """
     given = columns
-    if isinstance(columns, str):
+    if isinstance(columns, str | Expr):
         columns = [columns]
-    if isinstance(columns, list | tuple) and all(isinstance(one, str) for one in columns):
-        columns = {f"{column}{suffix}": column for column in columns}
+    if isinstance(columns, list | tuple) and all(isinstance(one, str | Expr) for one in columns):
+        names = column_names(columns, site.name)
+        unique_names(names, site.name)
+        columns = {f"{column}{suffix}": column for column in names}
     if not isinstance(columns, Mapping) or not columns:
         raise PlanError(
             f"{site.name}: columns must be a column, a list of columns, or a mapping such as "

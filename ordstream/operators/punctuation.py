@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.ground.duration import Duration, time_span
+from ordstream.ground.duration import Duration, nanoseconds, time_span
+from ordstream.ground.numbers import as_int
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import column_name
 
@@ -49,4 +52,19 @@ def every(column: str, period: Duration) -> Every:
     period : int, str or timedelta
         In the column's unit, or a duration such as "1m" for a timestamp or date.
     """
-    return Every(column_name(column), period)
+    made = Every(column_name(column), period)
+    _check_period(period)
+    return made
+
+
+def _check_period(period: Any) -> None:
+    """PlanError for what is a period of no column; what its column's unit needs is checked by `bind`."""
+    given = as_int(period)
+    if isinstance(given, int) and not isinstance(given, bool):
+        length: Any = given
+    elif isinstance(given, str | datetime.timedelta | np.timedelta64):
+        length = nanoseconds(given, "every: the period")
+    else:
+        raise PlanError(f"every: the period must be an int, a timedelta or a text, '1m', got {given!r:.80}")
+    if length <= 0:
+        raise PlanError(f"every: the period must be at least 1, got {period!r}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ordstream.errors import PlanError
-from ordstream.ground.numbers import as_int
+from ordstream.ground.numbers import as_int, is_number
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
 
@@ -36,7 +36,7 @@ class Sample(Operator):
     def bind(cls, site: Site, fraction: float, seed: int) -> Self:
         """Raises PlanError where the share is none, or the seed no number of 64 bits."""
         given: Any = fraction
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
+        if not is_number(given) or not 0 <= given <= 1:
             raise PlanError(f"{site.name}: fraction must be a number from 0 to 1, got {fraction!r}")
         number: Any = as_int(seed)
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MASK:

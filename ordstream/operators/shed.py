@@ -25,7 +25,7 @@ import pyarrow.types as pat
 from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.choices import flag, is_one_of
 from ordstream.ground.duration import UNITS, nanoseconds
-from ordstream.ground.numbers import is_number
+from ordstream.ground.numbers import is_number, is_whole
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import column_names
 from ordstream.operators.operator import Operator, Site
@@ -75,10 +75,12 @@ class Frozen:
     def __post_init__(self) -> None:
         for name in ("rate", "workers"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            if not is_number(value) or not 0 < value < float("inf"):
                 raise PlanError(f"Frozen: {name} must be a positive number, got {value!r}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            object.__setattr__(self, name, float(value))
+        if not is_whole(self.seed):
             raise PlanError(f"Frozen: seed must be a whole number, got {self.seed!r}")
+        object.__setattr__(self, "seed", int(self.seed))
 
 
 def duration_ns(value: Any, where: str) -> float:
@@ -200,18 +202,14 @@ class Shed(Operator):
                 )
         if not is_one_of(goal, ("average", "maximum")):
             raise PlanError(f"{where}: goal must be 'average' or 'maximum', got {goal!r}")
-        if (
-            isinstance(most_dropped, bool)
-            or not isinstance(most_dropped, int | float)
-            or not 0 <= most_dropped <= 1
-        ):
+        if not is_number(most_dropped) or not 0 <= most_dropped <= 1:
             raise PlanError(f"{where}: most_dropped is a share in 0..1, got {most_dropped!r}")
         for option, value, least in (
             ("window", window, 1),
             ("sync_every", sync_every, 0),
             ("seed", seed, 0),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
+            if not is_whole(value) or not least <= value < 1 << 63:
                 raise PlanError(f"{where}: {option} must be a whole number from {least}, got {value!r}")
         if not is_number(tolerance) or not tolerance >= 0:
             raise PlanError(f"{where}: tolerance must be at least 0, got {tolerance!r}")
@@ -219,7 +217,7 @@ class Shed(Operator):
             if not is_number(share):
                 raise PlanError(f"{where}: {option} must be a number, got {share!r}")
         side_output = flag(side_output, f"{where}: side_output")
-        count_min_size(epsilon, delta)
+        count_min_size(epsilon, delta, where)
         if isinstance(model, bytes | bytearray | memoryview):
             model = ExecutionTimes.from_bytes(bytes(model))
         if model is not None and not isinstance(model, ExecutionTimes):
@@ -238,12 +236,12 @@ class Shed(Operator):
             limit_ns=duration_ns(max_latency, f"{where}: max_latency"),
             goal=goal,
             most_dropped=float(most_dropped),
-            window=window,
+            window=int(window),
             tolerance=float(tolerance),
-            epsilon=epsilon,
-            delta=delta,
-            seed=seed,
-            sync_every=sync_every,
+            epsilon=float(epsilon),
+            delta=float(delta),
+            seed=int(seed),
+            sync_every=int(sync_every),
             model=None if model is None else model.copy(),
             frozen=frozen,
             side_output=side_output,

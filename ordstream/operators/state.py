@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import SchemaError
 from ordstream.operators.aggregation import BoundAggregation, arguments_of, overflow_of_sums
 from ordstream.operators.arguments import where_text
 from ordstream.operators.gathered import is_apart
@@ -114,28 +113,3 @@ class AggregateState(Operator):
 
     def _columns_of(self, aggregate: BoundAggregation) -> str:
         return arguments_of(aggregate, [f"{field.name}: {field.type}" for field in self.input])
-
-
-def check_state(operator: Operator, found: pa.Schema) -> None:
-    """Check that rows of a schema are state of an operator.
-
-    Raises
-    ------
-    PlanError
-        Its state can't be exported yet.
-    SchemaError
-        Names the first difference.
-    """
-    wanted = operator.state_schema() or pa.schema([])
-    where = f"operator {operator.name!r} ({operator.op}): this is not its state:"
-    for index, (a, b) in enumerate(zip(wanted, found, strict=False)):
-        if a.name != b.name:
-            raise SchemaError(f"{where} column {index} is {b.name!r}, not {a.name!r}")
-        if not a.type.equals(b.type):
-            raise SchemaError(f"{where} column {b.name!r} is {b.type}, not {a.type}")
-    if len(wanted) != len(found):
-        missing = [field.name for field in list(wanted)[len(found) :]]
-        more = [field.name for field in list(found)[len(wanted) :]]
-        raise SchemaError(
-            f"{where} {f'columns {missing} are missing' if missing else f'columns {more} are too many'}"
-        )

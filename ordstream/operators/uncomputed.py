@@ -1,4 +1,6 @@
-"""What an aggregation can't do that a column of other systems can: it is computed with behind it."""
+"""What an aggregation can't do that a column of other systems can. To compute with its result takes an
+operator behind it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ordstream.errors import PlanError, shown
 from ordstream.expressions.expr import Expr
+from ordstream.ground.types import INT64_MAX
 
 #: Method of an aggregation elsewhere -> what to write.
 _WORDS = {
-    "over": "so far it is key_by(...).scan(name={}), of the last rows key_by(...).window(od.rows(n))",
+    "over": (
+        "a running value is key_by(...).scan(name={0}), one of the last n rows "
+        "key_by(...).window(od.rows(n)).aggregate(name={0})"
+    ),
     "filter": "of some rows it is {}, with where=condition",
     "drop_nulls": "nulls are passed over; {}",
 }
@@ -36,6 +42,24 @@ class Uncomputed:
     """Base of `Aggregation`."""
 
     function: str
+    column: str | None
+    name: str | None
+    where: Expr | None
+    by: str | None
+    parameter: int | float | None
+    expr: Expr | None
+    by_expr: Expr | None
+
+    def __repr__(self) -> str:
+        """As it is written; of an expression its text."""
+        columns = ((self.column, self.expr), (self.by, self.by_expr))
+        arguments = [repr(name) if expr is None else name for name, expr in columns if name is not None]
+        if self.parameter not in (None, INT64_MAX):
+            arguments.append(f"{'n=' if self.function == 'collect' else ''}{self.parameter}")
+        if self.where is not None:
+            arguments.append(f"where={self.where!r}")
+        named = "" if self.name is None else f".alias({self.name!r})"
+        return f"od.{self.function}({', '.join(arguments)}){named}"
 
     def _no_operand(self, *_: Any) -> NoReturn:
         raise PlanError(
@@ -53,8 +77,6 @@ class Uncomputed:
         def __getattr__(self, attribute: str) -> NoReturn:
             where = ""
             if attribute[0] != "_":
-                behind = (
-                    "it is computed with behind it, .aggregate(name={}).with_columns(name=od.col('name')...)"
-                )
+                behind = "compute with its result, .aggregate(name={}).with_columns(name=od.col('name')...)"
                 where = f": {_WORDS.get(attribute, behind).format(f'od.{self.function}(...)')}"
             raise AttributeError(f"an aggregation has no {attribute!r}{where}", name=attribute, obj=self)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 import pyarrow.types as pat
 
-from ordstream.errors import SchemaError
+from ordstream.errors import PlanError, SchemaError
 from ordstream.operators.operator import Operator, Site
 from ordstream.reference.base import Row, SerialOperator
 
@@ -98,6 +98,14 @@ class Union(Operator):
 
     def lanes_made(self) -> tuple[int, ...]:
         return (self.lane,)
+
+    def final(self) -> Operator:
+        if any("told" in columns for columns in self.columns):  # the last one of several outputs alone is so
+            raise PlanError(
+                "emit='final': a run with several outputs takes it from none; give emit='final' to the "
+                "operators that are to emit at the end, and leave it out of the run"
+            )
+        return super().final()
 
     def kernel(self) -> Any:
         from ordstream._core.kernels.union import UnionKernel

@@ -306,6 +306,5 @@ class KeyedPipeline(KeyedJoins, StatefulOperators):
                     attribute, "other operators come before key_by or after the keyed operator"
                 )
                 raise NoSuchMethod(f"key_by must be followed by {KEYED}, not by {attribute!r}; {where}")
-            raise AttributeError(
-                f"a KeyedPipeline has no {attribute!r}{of_a_key(attribute)}", name=attribute, obj=self
-            )
+            where = of_a_key(attribute, dir(type(self)))
+            raise AttributeError(f"a KeyedPipeline has no {attribute!r}{where}", name=attribute, obj=self)

@@ -2,7 +2,7 @@
 
 Every method returns a new pipeline; nothing runs before `run` or `stream`. Mistakes in columns and types are
 `SchemaError`, mistakes in structure and arguments are `PlanError`; both are raised by the method that makes
-them.
+them: what `od.ranges` and `od.every` hold by the one that takes it, whose columns it has to fit.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import pyarrow as pa
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.expr import Alias, Column, Expr
 from ordstream.ground.duration import Duration
-from ordstream.ground.types import column_index, pipeline_schema, unique_names
+from ordstream.ground.types import pipeline_schema, unique_names
 from ordstream.operators.arguments import (
     column_names,
     condition,
-    emission,
+    distinct_columns,
     flat,
     key_columns,
     nonempty,
-    positive_int,
 )
 from ordstream.operators.assert_that import AssertThat
 from ordstream.operators.branch import Branch
@@ -44,14 +43,11 @@ from ordstream.operators.shed import Frozen, Shed
 from ordstream.operators.top_k import TopK
 from ordstream.pipeline.joins import Joins
 from ordstream.pipeline.keyed_pipeline import KeyedPipeline
-from ordstream.pipeline.runs import Runs, processes_of, whole_graph
+from ordstream.pipeline.runs import Runs
 from ordstream.pipeline.side_outputs import SideOutputs
 from ordstream.pipeline.stateful import Function, StatefulOperators
 from ordstream.pipeline.synonyms import advice
-from ordstream.plan.explain import explain
-from ordstream.plan.final import final
 from ordstream.plan.plan import Plan
-from ordstream.plan.shedding import check_no_shed
 
 __all__ = ["KeyedPipeline", "Pipeline"]
 
@@ -112,50 +108,6 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         """Schema of the source; of several, that of the first one."""
         return self._plan.source
 
-    def explain(
-        self,
-        nodes: int | None = None,
-        *,
-        emit: Literal["updates", "final"] = "updates",
-        processes: int | str | None = None,
-        **options: Any,
-    ) -> str:
-        """The stage table as text: what each operator does, its columns, and what limits it.
-
-        Parameters
-        ----------
-        nodes : int, optional
-            Show where the pipeline is cut to run in so many.
-        emit : "updates" or "final"
-            As for `run`; "final" shows what is combined early.
-        processes : int or "auto", optional
-            As for `run`: the cut over so many processes, and what sends rows to them.
-        grouping, grouping_key, balance
-            As for `run`, with `processes`.
-
-        Raises
-        ------
-        PlanError
-            `emit="final"`, and the last operator has no answer at the end; or as a run with these options
-            raises it.
-        """
-        from ordstream.fragments import fragmenting
-
-        emission(emit, ("updates", "final"), "explain")
-        if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
-            check_no_shed(self._plan, f"nodes={nodes}")
-        shown = final(self._plan) if emit == "final" else self._plan
-        if processes is not None and (why := whole_graph(self._plan) if self._plan.is_graph else ""):
-            return f"1 process: {why}\n{explain(shown)}"
-        several = processes_of(given := {"processes": processes, **options}, self._plan, None)
-        if several > 1 or given:
-            from ordstream.fragments import explaining
-
-            return explaining.explain(shown, several, given)
-        if nodes is not None and (why := whole_graph(shown) if shown.is_graph else ""):
-            return f"1 node: {why}\n{explain(shown)}"
-        return explain(shown) if nodes is None else fragmenting.explain(shown, nodes)
-
     def __repr__(self) -> str:
         chain = " -> ".join(operator.name for operator in self._plan.operators) or "no operators"
         return f"<Pipeline {chain}; output: {', '.join(self.schema.names)}>"
@@ -163,7 +115,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     if not TYPE_CHECKING:  # for a type checker an unknown attribute is a mistake
 
         def __getattr__(self, attribute: str) -> NoReturn:
-            where = advice(attribute, () if attribute == "_plan" else self._plan.output.names)
+            columns = () if attribute == "_plan" else self._plan.output.names
+            where = advice(attribute, columns, dir(type(self)))
             if not attribute.startswith("_") and hasattr(KeyedPipeline, attribute):
                 where = f": it keeps a state per key, write .key_by(...).{attribute}(...)"
             raise AttributeError(f"a Pipeline has no {attribute!r}{where}", name=attribute, obj=self)
@@ -227,6 +180,9 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
             `compiled=True`: fn(row, emit), which emits exactly once.
         schema : pyarrow.Schema or mapping
             Of the outputs. Values must fit it: an int column takes no float.
+        compiled : bool
+            Compile `fn` with Numba: it runs without the GIL, and arithmetic is the machine's
+            (docs/ordering.md, promise 1).
         """
         return self._then(bind_map(self._site("map", name, on_error), fn, schema, compiled=compiled))
 
@@ -250,6 +206,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
             Of the outputs; with a function only.
         fan_out : int
             Most outputs per tuple of a compiled function.
+        compiled : bool
+            As for `map`. Not with `od.pairs` and `od.explode`.
         """
         site = self._site("flat_map", name, on_error)
         if isinstance(fn, ListFunction):
@@ -275,11 +233,13 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         Parameters
         ----------
         fn : callable
-            `format="numpy"`: fn(dict of arrays) -> dict of arrays of the same length, one per column of
-            `schema`. NumPy has no nulls: one in any input column is an error. `"arrow"`: fn(RecordBatch) ->
-            RecordBatch. `"pandas"`, `"polars"`: fn(DataFrame) -> DataFrame; NaN in pandas' is a null.
+            fn(tuples) -> their outputs, as many, both in the form that `format` says.
         schema : pyarrow.Schema or mapping
             Of the outputs.
+        format : "numpy", "arrow", "pandas" or "polars"
+            "numpy": a dict of arrays, one per column (of `schema`, where it is the output). NumPy has no
+            nulls: one in any input column is an error. "arrow": a RecordBatch. "pandas", "polars": a
+            DataFrame; NaN in pandas' is a null.
         releases_gil : bool
             The function spends its time outside the GIL: several workers may run it.
         """
@@ -374,7 +334,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
     def drop(self, *columns: str, name: str | None = None, on_error: OnError = "fail") -> Pipeline:
         """All columns but `columns`."""
         site = self._site("drop", name, on_error)
-        dropped = {column_index(site.schema, column, site.name) for column in flat(columns)}
+        dropped = distinct_columns(site.schema, flat(columns), site.name)
         kept = [(n, Column(n)) for i, n in enumerate(site.schema.names) if i not in dropped]
         return self._then(Project.bind(site, kept))
 
@@ -389,10 +349,10 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
                 f"{site.name}: a mapping of old names to new ones is needed, such as {{'old': 'new'}}, got "
                 f"{names!r}"
             )
-        for column, new in names.items():
-            column_index(site.schema, column, site.name)
-            nonempty(new, site.name)
-        return self._then(Project.bind(site, [(names.get(n, n), Column(n)) for n in site.schema.names]))
+        columns = distinct_columns(site.schema, list(names), site.name)
+        new = dict(zip(columns, (nonempty(one, site.name) for one in names.values()), strict=True))
+        chosen = [(new.get(i, n), Column(n)) for i, n in enumerate(site.schema.names)]
+        return self._then(Project.bind(site, chosen))
 
     def reorder(
         self,
@@ -476,7 +436,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
             N and mu of the cost model, and size and hash functions of its sketches
             (`ordstream.balance.las.OperatorSide`).
         sync_every : int
-            Admitted tuples between two corrections of the estimated backlog.
+            Admitted tuples between two corrections of the estimated backlog; 0: only after a change of the
+            cost model. Here a correction costs no message, so each tuple brings one.
         """
         bound = Shed.bind(
             self._site("shed", name, "fail"),
@@ -532,7 +493,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         ----------
         by : str or sequence of str, optional
             Default: all columns.
-        within : int or timedelta, optional
+        within : int, str or timedelta, optional
             Only tuples that come at most so long after the first of them are duplicates; the next one begins
             anew. In the unit of `time`, at least 0.
         keep : "first" or "last"

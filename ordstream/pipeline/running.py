@@ -16,8 +16,9 @@ from ordstream.expressions.expr import Column, Expr, col
 from ordstream.ground.types import column_index, is_fixed_number, is_temporal, is_wide
 from ordstream.operators.aggregate import Scan
 from ordstream.operators.aggregation import Aggregation, count, max, mean, min, sum
-from ordstream.operators.arguments import column_name, nonempty
+from ordstream.operators.arguments import column_name, distance, nonempty
 from ordstream.operators.error_policy import OnError
+from ordstream.operators.kept_rows import MOST_ROWS
 from ordstream.operators.lag import Lag
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class RunningOperators:
             At least 1.
         """
         site = self._site("diff", name, on_error)
+        n = distance(n, site.name, MOST_ROWS)
         index = column_index(self._schema, column, site.name)
         field = self._schema.field(index)
         here, before = col(field.name), f"{field.name} {n} before"

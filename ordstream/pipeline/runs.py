@@ -1,18 +1,24 @@
-"""What starts a pipeline on this machine: `Pipeline.run` and `Pipeline.stream`."""
+"""What starts a pipeline on this machine, `Pipeline.run` and `Pipeline.stream`, and
+`Pipeline.explain`, which shows what they do.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, overload
 
 from ordstream.errors import PlanError, shown
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
-from ordstream.node.settings import check_known, whole
+from ordstream.node.settings import check_known, make_settings, whole
+from ordstream.operators.arguments import emission, positive_int
+from ordstream.plan.explain import explain
+from ordstream.plan.final import final
 from ordstream.plan.outputs import Output, plans_of, with_outputs
 from ordstream.plan.plan import Plan
+from ordstream.plan.shedding import check_no_shed
 from ordstream.plan.sources import check_merge, data_of_the_one, wide_source, with_one_source
 
 if TYPE_CHECKING:
@@ -36,6 +42,8 @@ OF_PIPELINE = (
     "outputs",
     "processes",
 )
+#: Those of them that say what sends rows to processes, and what these take of the options of a node.
+_SPREADS = ("balance", "grouping", "grouping_key", "workers")
 
 
 class Runs:
@@ -83,15 +91,10 @@ class Runs:
     ) -> Result | Outputs:
         """Run on this machine and return all output.
 
-        With `outputs`, a mapping of names to pipelines that go on from one source with this one, all of them
-        run at once, and the result is a mapping of each name to its table (`ordstream.node.outputs`). A
-        pipeline of several sources takes a mapping of their names to their data, and `merge_by`: the column
-        by which they are merged, ties in the order of the mapping (`ordstream.node.merging`). `idle`, such
-        as "2s": a live source that is silent for so long holds the others back no more. The result's
-        `merge_log` says what was chosen; `merge_log=result.merge_log.table` chooses it again, and
-        `merge_log=False` keeps no log. Columns that no operator changes may share memory with `data`, as
-        slices of Arrow's do, and nothing is copied to begin with: a source that fills one buffer for batch
-        after batch must give copies, or the run reads what comes later.
+        Of several sources the result's `merge_log` says in which order they were merged. Columns that no
+        operator changes may share memory with `data`, as slices of Arrow's do, and nothing is copied to
+        begin with: a source that fills one buffer for batch after batch must give copies, or the run reads
+        what comes later.
         """
         from ordstream.node import node  # the compiled core, which writing a pipeline need not load
 
@@ -152,11 +155,10 @@ class Runs:
     ) -> Stream | OutputStream:
         """Run on this machine: an iterator of output batches as they are ready.
 
-        With `outputs`, as for `run` (`merge_by` and `idle` too): one iterator of (name, batch). An
-        output that has nothing to say, or whose batches nobody looks at, holds no other one back. The log of
-        several sources grows with the stream: `merge_log=False` keeps none, `merge_log.take()` gives and
-        forgets what there is. Memory of `data` is used as it is, as by `run`: a source must not write into
-        the buffers of a batch that it has given.
+        With `outputs` an output that has nothing to say, or whose batches nobody looks at, holds no other
+        one back. The log of several sources grows with the stream: `merge_log=False` keeps none,
+        `merge_log.take()` gives and forgets what there is. Memory of `data` is used as it is, as by `run`: a
+        source must not write into the buffers of a batch that it has given.
         """
         _check_alone("stream", _others)
         given: dict[str, Any] = {**options}
@@ -170,11 +172,61 @@ class Runs:
         plan, data = fed(self.plan, data, merge_by, idle, merge_log)
         return _logged(self._over(plan, data, given), data)
 
+    def explain(
+        self,
+        nodes: int | None = None,
+        *,
+        emit: Literal["updates", "final"] | None = None,
+        processes: int | str | None = None,
+        **options: Any,
+    ) -> str:
+        """The stage table as text: what each operator does, its columns, and what limits it.
+
+        Parameters
+        ----------
+        nodes : int, optional
+            Show where the pipeline is cut to run in so many, in Spark.
+        emit : "updates" or "final", optional
+            As for `run`; "final" shows what is combined early. None: "updates".
+        processes : int or "auto", optional
+            As for `run`: the cut over so many processes, and what sends rows to them. Not with `nodes`.
+        grouping, grouping_key, balance
+            As for `run`, with `processes`.
+        **options
+            Others of a run are checked, and change nothing here.
+
+        Raises
+        ------
+        PlanError
+            `emit="final"`, and the last operator has no answer at the end; `nodes` and `processes`;
+            `outputs`; or as a run with these options raises it.
+        """
+        from ordstream.fragments import fragmenting
+
+        emission("updates" if emit is None else emit, ("updates", "final"), "explain")
+        if nodes is not None and processes is not None:
+            raise PlanError("explain: nodes= is the cut in Spark, processes= that on this machine: give one")
+        if nodes is not None and positive_int(nodes, "explain: nodes") > 1:
+            check_no_shed(self.plan, f"nodes={nodes}")
+        _check_explained(options)
+        shown = final(self.plan) if emit == "final" else self.plan
+        if processes is not None and (why := whole_graph(self.plan) if self.plan.is_graph else ""):
+            return f"1 process: {why}\n{explain(shown)}"
+        given = {"processes": processes, **{name: options.get(name) for name in _SPREADS}}
+        several = processes_of(given, self.plan, None)
+        if several > 1:
+            from ordstream.fragments import explaining
+
+            return explaining.explain(shown, several, given)
+        if nodes is not None and (why := whole_graph(shown) if shown.is_graph else ""):
+            return f"1 node: {why}\n{explain(shown)}"
+        return explain(shown) if nodes is None else fragmenting.explain(shown, nodes)
+
     def _over(self, plan: Plan, data: Any, given: dict[str, Any]) -> Stream:
         """The plan in this process, or over several."""
         from ordstream.node import node  # as in `run`
 
-        processes = processes_of(given, plan, 4)
+        processes = processes_of(given, plan, 5)
         if processes == 1:
             return node.stream(plan, data, **given)
         from ordstream.fragments import process_stream
@@ -203,6 +255,14 @@ def _check_alone(method: str, others: tuple[Any, ...]) -> None:
         )
 
 
+def _check_explained(options: Mapping[str, Any]) -> None:
+    """PlanError for what is no option of a run, or has a wrong value, or makes another plan."""
+    check_known(options, OF_PIPELINE)
+    if options.get("outputs") is not None:
+        raise PlanError("explain shows one pipeline: leave outputs= out, and explain each of them")
+    make_settings({name: value for name, value in options.items() if name not in OF_PIPELINE})
+
+
 def fed(
     plan: Plan, data: Any, merge_by: str | None, idle: Any = None, merge_log: Any = None
 ) -> tuple[Plan, Any]:
@@ -229,7 +289,7 @@ def _logged(made: T, data: Any) -> T:
     return made
 
 
-def processes_of(options: dict[str, Any], plan: Plan, level: int | None = 3) -> int:
+def processes_of(options: dict[str, Any], plan: Plan, level: int | None = 4) -> int:
     """Take out `processes`: how many. A graph that can't be cut runs in this one, and what was to choose
     nodes is left out, with a warning (`level`: of the user's line; None: without).
     """

@@ -19,8 +19,8 @@ class SideOutputs:
 
         Of on_error="dead_letter" the rows that its function could not process, with their own columns as the
         operator got them, and behind these `error_operator`, `error_serial` (of the source's tuple),
-        `error_type` and `error_text` (the first 1,000 characters). Of `reorder(late="side_output")` the late
-        rows as they came.
+        `error_type` and `error_text` (the first 1,000 characters, and "..." where there are more). Of
+        `reorder(late="side_output")` the late rows as they came.
 
         They stand where the row would have stood, so `od.union` with the first output keeps the order. A run
         in which nobody takes a second output is refused.

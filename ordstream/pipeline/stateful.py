@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, Self, TypeVar
@@ -37,13 +36,6 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 BindAggregating = Callable[[Site, Sequence[Any], Mapping[str, Any]], Operator]
-
-COUNT_NAME = (
-    "count(name=...) names the output column in this release, and will name the operator in the next, as "
-    "name= does everywhere else; "
-    "write count('n') or count(column='n') for the column, and operator= for the operator's name"
-)
-
 
 Parameters = ParamSpec("Parameters")
 Made = TypeVar("Made")
@@ -86,9 +78,8 @@ class StatefulOperators(RunningOperators):
         time: str | None = None,
         above: int | None = None,
         emit: Literal["updates", "final"] = "updates",
-        operator: str | None = None,
-        on_error: OnError = "fail",
         name: str | None = None,
+        on_error: OnError = "fail",
     ) -> Pipeline:
         """Number of tuples per key. Output: key columns, `window` (with a window), count.
 
@@ -108,15 +99,8 @@ class StatefulOperators(RunningOperators):
         emit : "updates" or "final"
             An output per tuple with the count so far, or one per key at the end of the stream, by ascending
             key. "final" goes with no window: of a key's windows only the last would be left.
-        operator : str, optional
-            Name of the operator; from the next release on `name`, as in every other method.
-        name : str, optional
-            Deprecated: the output column, which is `column` now.
         """
-        if name is not None:
-            warnings.warn(COUNT_NAME, DeprecationWarning, stacklevel=3)
-            column = name
-        site = self._site("count", operator, on_error)
+        site = self._site("count", name, on_error)
         return self._then(Count.bind(site, column, window=window, time=time, above=above, emit=emit))
 
     def scan(
@@ -275,7 +259,7 @@ class StatefulOperators(RunningOperators):
             With a length of time, "1d", a window that begins more than that behind the one before has none
             in front, and the clock forgets a key that has been silent for so long.
         """
-        return Windowed(kind, time, self._site, self._aggregated, fill_gaps)
+        return Windowed(kind, time, self._schema, self._site, self._aggregated, fill_gaps)
 
     def process(
         self,

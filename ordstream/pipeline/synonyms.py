@@ -6,7 +6,9 @@ People come from PySpark, Polars, pandas, Flink: the name they know should lead 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from ordstream.errors import meant
 
 _ELSEWHERE = {
     "filter": "where query",
@@ -157,11 +159,11 @@ IN_FRONT = {
 }
 
 
-def of_a_key(attribute: str) -> str:
+def of_a_key(attribute: str, there: Iterable[str] = ()) -> str:
     """`advice` for a name that is tried behind `key_by`."""
     if attribute in ("apply", "map_elements", "map_rows"):
         return f": {_BY_KEY}, and an aggregation aggregate(name=od.sum(column))"
-    return advice(attribute)
+    return advice(attribute, there=there)
 
 
 def of_a_window(attribute: str) -> str:
@@ -179,10 +181,12 @@ SUBSCRIPT = (
 )
 
 
-def advice(attribute: str, columns: Sequence[str] = ()) -> str:
-    """What to write instead of a name of another system, or of a column, with a separator in front; empty
-    for other names.
+def advice(attribute: str, columns: Sequence[str] = (), there: Iterable[str] = ()) -> str:
+    """What to write instead of a name of another system, of a column, or of a misspelled one, with a
+    separator in front; empty for other names. `there`: the names that there are.
     """
     if attribute in SYNONYMS:
         return f": {SYNONYMS[attribute]}"
-    return f": a column is written od.col({attribute!r})" if attribute in columns else ""
+    if attribute in columns:
+        return f": a column is written od.col({attribute!r})"
+    return meant(attribute, there)

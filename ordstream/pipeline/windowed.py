@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+import pyarrow as pa
+
 from ordstream.errors import PlanError
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.duration import Duration
+from ordstream.ground.types import column_index
 from ordstream.operators.aggregation import Aggregation
 from ordstream.operators.error_policy import OnError
-from ordstream.operators.fill_gaps import FillGaps
+from ordstream.operators.fill_gaps import FillGaps, reach_of
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.rolling import Rolling
 from ordstream.operators.window import Window
@@ -29,6 +32,7 @@ class Windowed:
         self,
         kind: WindowKind,
         time: str | None,
+        schema: pa.Schema,
         site: Callable[[str, str | None, OnError], Site],
         aggregated: Callable[..., Pipeline],
         fill_gaps: bool | Duration = False,
@@ -47,6 +51,7 @@ class Windowed:
             )
         self._site, self._aggregated, self._fills = site, aggregated, fills
         self._longest = None if isinstance(fill_gaps, bool) else fill_gaps
+        _check(kind, time, self._longest, schema)
 
     def aggregate(
         self,
@@ -72,9 +77,11 @@ class Windowed:
             `closed` tells them apart. Windows per row have a row per tuple, and no `emit`.
         """
         if self._kind.slides:
-            if emit is not None and not is_one_of(emit, ("updates",)):
-                raise PlanError(f"{self._kind.kind} has a window per row: it takes no emit, got {emit!r}")
             site = self._site("rolling", name, on_error)
+            if emit is not None and not is_one_of(emit, ("updates",)):
+                raise PlanError(
+                    f"{site.name}: od.{self._kind.kind} has a window per row and takes no emit, got {emit!r}"
+                )
             return self._aggregated(site, self._rolling, named, aggregations)
         site = self._site("window", name, on_error)
         chosen: Any = "close" if emit is None else emit
@@ -97,3 +104,12 @@ class Windowed:
         def __getattr__(self, attribute: str) -> NoReturn:
             where = "" if attribute.startswith("_") else f": write {of_a_window(attribute)}"
             raise AttributeError(f"a window has no {attribute!r}{where}", name=attribute, obj=self)
+
+
+def _check(kind: WindowKind, time: str | None, longest: Duration | None, schema: pa.Schema) -> None:
+    """PlanError and SchemaError for what `aggregate` would refuse, before it is written."""
+    field = None if time is None else schema.field(column_index(schema, time, "window"))
+    if kind.bind(field, "window").kind == "rows" and field is not None:
+        raise PlanError("window: od.rows counts rows and looks at no time; leave time= out")
+    if longest is not None and field is not None:
+        reach_of(longest, field, "window")

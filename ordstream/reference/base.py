@@ -8,9 +8,8 @@ without arguments that return rows: one step per key or group that is emitted, i
 asked for when the one before has run. An operator that moves a clock gives a `Mark` among its rows where the
 clock shows.
 
-A state exists from the first tuple of its key on. Keys compare as Arrow sorts: nulls first, NaN last and
-equal to itself, -0.0 equal to
-0.0, strings by their UTF-8 bytes (which is the order of Python's `str`).
+A state exists from the first tuple of its key on. Keys ascend: nulls first, NaN last and equal to itself,
+-0.0 equal to 0.0, strings by their UTF-8 bytes (which is the order of Python's `str`).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def normal(value: Any) -> Any:
 
 def sort_key(values: Iterable[Any]) -> SortKey:
     """What stands for key values in comparisons and dicts: equal keys have equal sort keys, and they
-    order as Arrow sorts.
+    order as keys ascend: see the module.
     """
     return tuple((0,) if v is None else (2,) if v != v else (1, normal(v)) for v in values)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ordstream.errors import NO_ROWS_FAULT, OperatorError, PlanError, SourceError, told, type_and_text
+from ordstream.expressions.wrong_calls import answered
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.imported import imported
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
@@ -30,10 +31,12 @@ from ordstream.ground.types import (
     to_python,
 )
 from ordstream.ground.user_code import place_of
+from ordstream.operators.arguments import emission
 from ordstream.operators.clocks import ComputedClock
 from ordstream.operators.punctuation import check_every
 from ordstream.operators.shed import log_of
 from ordstream.plan.clock import SOURCE_MARKS, clock_needed_by, clock_of, in_run, marks_of
+from ordstream.plan.final import final
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import Output, plans_of, with_outputs
 from ordstream.plan.physical import physical
@@ -141,12 +144,13 @@ class SerialResult:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
+@answered
 def run_serial(
     pipeline: Any,
     data: Any,
     *,
     punctuate: Every | None = None,
-    time_punctuation: Every | None = None,
+    emit: Literal["updates", "final"] | None = None,
     shed_log: Any = None,
     shed_partition: int = 0,
     end: Literal["finish", "suspend"] = "finish",
@@ -165,8 +169,8 @@ def run_serial(
         RecordBatches, with the columns of `pipeline.source_schema`.
     punctuate : Every, optional
         As for a run: `od.every("ts", 60)`.
-    time_punctuation : Every, optional
-        The older name of `punctuate`.
+    emit : "updates" or "final", optional
+        As for a run: "final" is the answer at the end of the stream only. None: "updates".
     shed_log : pyarrow.Table, optional
         `result.shed.log` of a run: shed operators drop just those tuples (of partition `shed_partition`).
         Without it they drop none, unless they are frozen.
@@ -177,8 +181,7 @@ def run_serial(
         those of a whole run before the next tuple; another call goes on from the result (`after`).
     after : SerialResult, optional
         A suspended one, which is used up: the data are the tuples behind its last one, of the same
-        pipeline. The result's outputs are theirs alone.
-
+        pipeline. The result's outputs are theirs alone. Not with emit="final".
     outputs : mapping of str to Pipeline, optional
         As for a run. The rows of each are in `.outputs`; `rows` are wide (`ordstream.plan.outputs`).
     merge_by : str, optional
@@ -196,7 +199,7 @@ def run_serial(
     SourceError
         The data does not match the source schema.
     SchemaError, PlanError
-        The punctuation does not, or is given under both names; an option that `run` would refuse; a plan
+        The punctuation does not; an option that `run` would refuse; a plan
         that no node takes (`ordstream.plan.physical`); end="suspend" where the last operator emits at the
         end only; `after` a result that was not suspended.
     """
@@ -205,22 +208,21 @@ def run_serial(
             f"run_serial takes a pipeline and its data, run_serial(pipeline, data); got "
             f"{type(pipeline).__name__}"
         )
-    if punctuate is not None and time_punctuation is not None:
-        raise PlanError("punctuate= and time_punctuation= are two names of one option: give one")
-    punctuate = time_punctuation if punctuate is None else punctuate
-    _check_options(punctuate, shed_log, shed_partition, end)
+    _check_options(punctuate, emit, shed_log, shed_partition, end)
     written: Plan = pipeline.plan
     named: tuple[Output, ...] = ()
     if outputs is not None:
         written, named = with_outputs(plans_of(outputs))
     check_merge(written, merge_by, merge_log=merge_log)
-    plan = laid_out(with_one_source(written, merge_by))
+    plan = laid_out(with_one_source(final(written) if emit == "final" else written, merge_by))
     physical(plan, workers=0)
     names = [source.name for source in written.sources]
     given = data_of_each(names, data) if names else data_of_the_one(written.name, data)
     rows = _merged(written, given, merge_by, merge_log) if names else _source_rows(plan.source, given)
     if end == "suspend":
         refuse_suspend(plan)
+    if after is not None and emit == "final":
+        raise PlanError("emit='final': after= goes on from a run that emits updates; leave it out")
     run = _begun(written, plan, punctuate, after)
     run.result._outputs = named
     run.shed_by(shed_log, shed_partition)
@@ -252,9 +254,10 @@ def run_serial(
     return run.result
 
 
-def _check_options(punctuate: Any, shed_log: Any, shed_partition: Any, end: Any) -> None:
+def _check_options(punctuate: Any, emit: Any, shed_log: Any, shed_partition: Any, end: Any) -> None:
     """PlanError where an option is not what it is for a run."""
     check_every(punctuate)
+    emission("updates" if emit is None else emit, ("updates", "final"), "run_serial")
     if shed_log is not None:
         log_of(shed_log, "")
     if not is_whole(shed_partition) or shed_partition < 0:

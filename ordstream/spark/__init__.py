@@ -59,7 +59,7 @@ _MODULES = {
     "batch": ("apply", "explain", "node_function", "shed_log", "shed_rows"),
     "schemas": ("spark_schema",),
     "executor": ("NodeFunction",),
-    "grouping": ("Balancer",),
+    "balancer": ("Balancer",),
     "progress": ("Channel", "TaskKey"),
     "session": ("local_session",),
     "streaming.reading": ("read_output", "state"),
@@ -100,4 +100,4 @@ if not TYPE_CHECKING:  # else a type checker would take any name for right
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -12,13 +12,12 @@ import pyarrow.types as pat
 from pyspark import TaskContext
 
 from ordstream.errors import SourceError
+from ordstream.ground.datetimes import UTC_ZONES
 from ordstream.ground.nested_cast import cast_column
 from ordstream.ground.packed_types import is_any_list
 from ordstream.spark.kinds import fits, not_read
 
 ROWS_PER_BATCH = 4_096  # rows of an RDD that are put into one record batch
-
-UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00", "Etc/GMT")
 
 
 def read_column(batch: pa.RecordBatch, name: str, column: pa.Field) -> pa.Array:
@@ -66,9 +65,9 @@ def _mixes(given: pa.DataType, wanted: pa.DataType) -> bool:
         return (
             not instant
             and (pat.is_timestamp(wanted) or pat.is_date(wanted) or pat.is_time(wanted))
-            and given.tz not in UTC
+            and given.tz not in UTC_ZONES
         )
-    return instant and _session_zone() not in UTC
+    return instant and _session_zone() not in UTC_ZONES
 
 
 def _session_zone() -> str | None:

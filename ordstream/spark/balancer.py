@@ -272,7 +272,7 @@ def _described(grouping: DKG | POSG) -> dict[str, Any]:
 
 def _said(of: Any) -> str:
     if not isinstance(of, dict):
-        return "something else (a model of an earlier release?)"
+        return "something else"
     values = ", ".join(f"{name}={value}" for name, value in of.items() if name != "grouping")
     return f"{of.get('grouping')}({values})"
 

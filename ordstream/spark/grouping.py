@@ -50,7 +50,7 @@ from ordstream.spark.shipped import Shipped
 NAMES = ("hash", "dkg", "posg", "pkg")
 KINDS = (DKG, POSG, KeyMap, Modulo, FrozenPosg)
 LOG = logging.getLogger("ordstream.spark.grouping")
-WORTH = 1.1  # of the largest load: what a map must bring
+WORTH = 1.1  # of the largest load: what a map must bring: rows may pass Python once more for it
 
 Single: TypeAlias = (
     "Literal['hash', 'dkg', 'posg', 'pkg'] | DKG | POSG | KeyMap | Modulo | FrozenPosg | Balancer"

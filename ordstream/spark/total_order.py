@@ -45,7 +45,7 @@ from ordstream.spark.sort_columns import OUTPUT, SAMPLE, SortColumns, sort_name
 from ordstream.spark.source_serial import SerialOf
 
 #: Of the source's rows so many are looked at; of these so many are drawn for each range, and in all at most.
-SAMPLED, DRAWN, MOST_DRAWN = 0.05, 60, 1 << 18
+SAMPLED, DRAWN, MOST_DRAWN = 0.05, 200, 1 << 18
 #: Columns that only break ties, at most, which a row takes with it.
 MOST_TIES = 8
 #: What a sort column may be: values that Arrow takes to Python and back as they are.

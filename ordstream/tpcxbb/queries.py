@@ -130,7 +130,7 @@ def q1(
             .key_by("ticket")
             .pair_up("item", left="item1", right="item2", name="baskets")
             .key_by("item1", "item2")
-            .count(above=min_count, operator="pairs")
+            .count(above=min_count, name="pairs")
             .top_k(limit, by="count", emit="updates", name="top")
         )
     return (
@@ -138,7 +138,7 @@ def q1(
         .key_by("ticket")
         .pair_up("item", carry=["window"], left="item1", right="item2", name="baskets")
         .key_by("item1", "item2")
-        .count(window=1, time="window", above=min_count, operator="pairs")
+        .count(window=1, time="window", above=min_count, name="pairs")
         .top_k(limit, by="count", window="window", emit="updates", name="top")
     )
 

@@ -38,7 +38,7 @@ def test_a_stream_over_processes_closes_windows_while_it_runs():
     pipeline = od.Pipeline(rows(1).schema).key_by("user").window(od.session(3), time="ts")
     pipeline = pipeline.aggregate(n=od.count()).key_by("n").count()
     every = od.every("ts", 7)
-    expected = run_serial(pipeline, rows(3), time_punctuation=every)
+    expected = run_serial(pipeline, rows(3), punctuate=every)
     seen = []
     with pipeline.stream(rows(3), processes=2, tags=True, punctuate=every) as out:
         for batch in out:

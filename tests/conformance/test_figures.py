@@ -26,7 +26,7 @@ def pipeline():
         .key_by("key")
         .scan(n=od.count(), name="scan")
         .flat_map(od.explode("l", carry=["key"]), name="explode")
-        .count(operator="count")
+        .count(name="count")
     )
 
 

@@ -34,7 +34,7 @@ def sessions(schema, operators=1):
 def test_time_punctuations_close_sessions(how, chunk_rows):
     pipeline = sessions(DATA.schema)
     every = od.every("time", 10)
-    expected = run_serial(pipeline, DATA, time_punctuation=every)
+    expected = run_serial(pipeline, DATA, punctuate=every)
     found = run_core(pipeline, DATA, punctuate=every, chunk_rows=chunk_rows, buckets=5, **how)
     agree(pipeline, expected, found)
     assert expected.tags != run_serial(pipeline, DATA).tags, "no session is closed by time"
@@ -45,7 +45,7 @@ def test_several_in_flight(how):
     """A punctuation before almost every tuple, through three partitioned operators."""
     pipeline = sessions(DATA.schema, operators=3)
     every = od.every("time", 1)
-    expected = run_serial(pipeline, DATA, time_punctuation=every)
+    expected = run_serial(pipeline, DATA, punctuate=every)
     for depth in (2, None):
         found = run_core(pipeline, DATA, punctuate=every, chunk_rows=1, depth=depth, buckets=3, **how)
         agree(pipeline, expected, found)
@@ -82,7 +82,7 @@ def test_on_time_sees_what_came_before(how):
     )
     pipeline = pipeline.key_by("key").scan(total=od.sum("n"))
     every = od.every("time", 25)
-    expected = run_serial(pipeline, DATA, time_punctuation=every)
+    expected = run_serial(pipeline, DATA, punctuate=every)
     assert expected.rows
     agree(pipeline, expected, run_core(pipeline, DATA, punctuate=every, chunk_rows=2, **how))
 
@@ -104,7 +104,7 @@ def test_null_and_equal_times_make_no_punctuation(how):
     )
     every = od.every("time", 10)
     found = run_core(pipeline, data, punctuate=every, chunk_rows=1, **how)
-    agree(pipeline, run_serial(pipeline, data, time_punctuation=every), found)
+    agree(pipeline, run_serial(pipeline, data, punctuate=every), found)
     assert found.report.time_punctuations == 2
 
 

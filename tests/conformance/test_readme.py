@@ -88,6 +88,7 @@ def test_every_name_of_the_package_is_where_it_says():
         assert getattr(od, name) is not None
         assert name in dir(od)
     assert set(od._HOME_OF) == set(od.__all__)
+    assert set(dir(od)) <= {*od.__all__, *od._SUBMODULES, "__version__"}
     assert od.Pipeline is __import__("ordstream.pipeline", fromlist=["Pipeline"]).Pipeline
     assert isinstance(od.Pipeline(pa.schema([("x", pa.int64())])), od.Pipeline)
 

@@ -26,8 +26,8 @@ def collects(row, state, emit):
 P = od.Pipeline(SCHEMA)
 TWO = P.key_by("k").cum_count(name="first").key_by("s").lag({"before": "ts"}, name="second")
 GROWING = {
-    "counts": P.key_by("k").count(operator="f"),
-    "counts, skip": P.key_by("k").count(operator="f", on_error="skip"),
+    "counts": P.key_by("k").count(name="f"),
+    "counts, skip": P.key_by("k").count(name="f", on_error="skip"),
     "strings": P.key_by("s", "k").lag({"before": "s"}, name="f"),
     "reorder": P.reorder("ts", slack=1 << 40, name="f"),
     "one state": P.tail(1 << 20, name="f"),

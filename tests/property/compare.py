@@ -123,7 +123,7 @@ def outcome_of(
 
 def run_reference(pipeline: Any, data: Any, punctuate: Any = None) -> SerialResult:
     """`run_serial` on the same data."""
-    return run_serial(pipeline, data, time_punctuation=punctuate)
+    return run_serial(pipeline, data, punctuate=punctuate)
 
 
 def agree(pipeline: Any, expected: SerialResult, found: Outcome, reports: bool = True) -> None:

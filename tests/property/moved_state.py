@@ -46,7 +46,7 @@ def goes_on_anywhere(
     """
     cuts = sorted(draw(st.lists(st.sampled_from(places or range(len(table) + 1)), min_size=3, max_size=3)))
     one, other = ways(draw, punctuate), ways(draw, punctuate)
-    result = run_serial(pipeline, table, time_punctuation=punctuate)
+    result = run_serial(pipeline, table, punctuate=punctuate)
     assert result.error is None, result.error
     batches, states = run_cut(pipeline, table, cuts, one)
     assert exact_rows(batches, pipeline.schema) == exact_rows([result.table], pipeline.schema)

@@ -165,7 +165,7 @@ def plans(draw: Any) -> tuple[Plan, Plan, pa.Table, Any]:
     data = table(draw(st.integers(0, 60)), draw(st.integers(0, 9)))
     punctuate = draw(st.sampled_from([None, EVERY]))
     numbered = Plan(kinds, seen=[])
-    run_serial(numbered.pipeline(), data, time_punctuation=punctuate)
+    run_serial(numbered.pipeline(), data, punctuate=punctuate)
     assert numbered.seen is not None
     flushes = [step for step in numbered.seen if step[1] != "row"]
     steps = draw(st.sampled_from([numbered.seen, flushes]))
@@ -214,8 +214,8 @@ SCHEDULERS = ("ct", "lp", "et", "qst", "random")
 )
 def test_a_failing_run_ends_at_its_commit_point_and_a_repaired_one_goes_on_from_there(plan, ways, scheduler):
     failing, repaired, data, punctuate = plan
-    expected = run_serial(failing.pipeline(), data, time_punctuation=punctuate)
-    whole = run_serial(repaired.pipeline(), data, time_punctuation=punctuate)
+    expected = run_serial(failing.pipeline(), data, punctuate=punctuate)
+    whole = run_serial(repaired.pipeline(), data, punctuate=punctuate)
     wanted = exact_rows(whole.table.to_batches(), whole.schema)
     assert whole.error is None
     if expected.error is None:
@@ -241,7 +241,7 @@ def test_a_failing_run_ends_at_its_commit_point_and_a_repaired_one_goes_on_from_
 def test_a_run_that_is_stopped_ends_at_its_commit_point(plan, way, batches, how):
     """Whatever the reader did not get counts as not delivered, also a batch that was on its way to it."""
     _, repaired, data, punctuate = plan
-    whole = run_serial(repaired.pipeline(), data, time_punctuation=punctuate)
+    whole = run_serial(repaired.pipeline(), data, punctuate=punctuate)
     rows = exact_rows(whole.table.to_batches(), whole.schema)
     given = data.to_batches(max_chunksize=5)
     part = given[:batches]

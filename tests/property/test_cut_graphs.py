@@ -119,7 +119,7 @@ def drawn(draw: Any, table: pa.Table, least: int) -> tuple[Any, Any, Any, Any]:
         pipeline = step(draw, pipeline, BEHIND)
     punctuate = od.every("ts", 3) if draw(st.booleans()) else None
     try:
-        expected = run_serial(pipeline, table, time_punctuation=punctuate)
+        expected = run_serial(pipeline, table, punctuate=punctuate)
         return pipeline, punctuate, expected, fragments_of(pipeline.plan)
     except PlanError:
         assume(False)  # tests/unit/fragments/test_graph_cut.py says which are cut

@@ -249,7 +249,7 @@ def compare(graph: Graph) -> SerialResult | None:
     outputs = {name: end.pipeline for name, end in graph.outputs.items()}
     try:
         expected = run_serial(
-            graph.source, graph.batches, outputs=outputs, time_punctuation=options.get("punctuate")
+            graph.source, graph.batches, outputs=outputs, punctuate=options.get("punctuate")
         )
     except PlanError as refused:
         assert "there is one clock" in str(refused)  # noqa: PT017

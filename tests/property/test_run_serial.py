@@ -74,7 +74,7 @@ def test_answer_at_the_end(case, data):
     keys = [f.name for f in case.chain.schema if comparable(f.type)]
     chosen = data.draw(st.lists(st.sampled_from(keys), unique=True, max_size=3)) if keys else []
     counted = case.pipeline.key_by(*chosen) if chosen else case.pipeline
-    counted = counted.count("counted", operator="the count")
+    counted = counted.count("counted", name="the count")
     ranked = counted.top_k(data.draw(st.integers(1, 9)), by="counted", name="the top") if chosen else counted
     pipeline = data.draw(st.sampled_from([counted, ranked]))
     options = drawn_options.settled(case.options)

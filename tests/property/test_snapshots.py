@@ -86,7 +86,7 @@ def check_cut(case: s.Case, data: Any) -> None:
             before = run_serial(
                 case.pipeline,
                 table.slice(0, edges[part + 1]),
-                time_punctuation=options.get("punctuate"),
+                punctuate=options.get("punctuate"),
                 end="suspend",
             )
             assert snapshot.emitted_through == before.emitted_through

@@ -66,7 +66,7 @@ def check_parts(case: s.Case, data: Any) -> None:
         before = None
         if part < 2:
             before = run_serial(
-                case.pipeline, table.slice(0, edges[part + 1]), end="suspend", time_punctuation=punctuate
+                case.pipeline, table.slice(0, edges[part + 1]), end="suspend", punctuate=punctuate
             )
         try:
             if nodes is None:

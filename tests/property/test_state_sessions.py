@@ -184,7 +184,7 @@ def test_keys_that_stay_are_found_behind_those_that_leave(build, share, way):
     data = pa.table({"k": keys, "s": list(map(str, keys)), "t": times})
     pipeline = build(od.Pipeline(data.schema))
     punctuate = od.every("t", 5)
-    result = run_serial(pipeline, data, time_punctuation=punctuate)
+    result = run_serial(pipeline, data, punctuate=punctuate)
     assert result.error is None
     wanted = exact_rows([result.table], pipeline.schema)
     for cut in (0, 2000):

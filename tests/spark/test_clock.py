@@ -73,7 +73,7 @@ def test_windows_over_nodes_are_those_of_a_sequential_run(frame, tags, nodes):
 def test_sessions_by_punctuations_keep_the_order_of_each_key(frame):
     every = od.every("ts", 50)
     pipeline = od.Pipeline(SOURCE).filter(od.col("n") >= 0).key_by("user").sessionize(time="ts", timeout=7)
-    expected = run_serial(pipeline, stream(range(ROWS)), time_punctuation=every)
+    expected = run_serial(pipeline, stream(range(ROWS)), punctuate=every)
     found = apply(pipeline, frame, order_by="ts", nodes=2, punctuate=every, order="by_key").toArrow()
     by_user = [
         [row for row in rows_of(table) if row[0] == user]

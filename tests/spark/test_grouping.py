@@ -199,7 +199,7 @@ def test_split_keys_are_merged(spark, grouping, what):
     table = skewed(6_000)
     start = od.Pipeline(table.schema).key_by("key")
     counted = (
-        start.count("m", emit="final", operator="words")
+        start.count("m", emit="final", name="words")
         .filter(od.col("m") > 1)
         .key_by("m")
         .count("of", emit="final")
@@ -411,7 +411,7 @@ STATELESS = od.Pipeline(SOURCE).map(tuple, schema=SOURCE, name="look up")
 BOTH = (
     STATELESS.key_by("user").scan(seen=od.count(), name="seen").map(tuple, schema=KEYED.schema, name="after")
 )
-WHOLE = od.Pipeline(SOURCE).count("all", operator="all")
+WHOLE = od.Pipeline(SOURCE).count("all", name="all")
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ WHOLE = od.Pipeline(SOURCE).count("all", operator="all")
         (BOTH, "pkg", "operator 'seen' has no declared merge"),
         (BOTH, od.DKG(variant="pkg"), "operator 'seen' has no declared merge"),
         (
-            od.Pipeline(SOURCE).key_by("user").count(operator="c"),
+            od.Pipeline(SOURCE).key_by("user").count(name="c"),
             "pkg",
             "operator 'c' has no declared merge",
         ),

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ordstream as od
-from ordstream.errors import CheckpointError, OperatorError, PlanError, SinkError
+from ordstream.errors import CheckpointError, OperatorError, PlanError, SinkError, SourceError
 
 pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
@@ -159,8 +159,9 @@ def test_all_sinks_are_closed_once_whatever_fails(start):
     query.stop()
     assert first.calls[-2:] == ["deliver", "close"]
     assert last.calls.count("close") == 1
-    with pytest.raises(PlanError, match=r"Mine.delivered\(\) returned '3': it takes the number"):
-        start(sink=Mine(delivered=lambda: "3"))
+    for wrong in ("3", -5):
+        with pytest.raises(PlanError, match=rf"Mine.delivered\(\) returned {wrong!r}: it takes the number"):
+            start(sink=Mine(delivered=lambda wrong=wrong: wrong))
 
 
 def test_sinks_are_closed_where_spark_refuses_the_frame(start):
@@ -264,6 +265,47 @@ def test_finish_looks_at_what_it_is_given(start, tmp_path):
             od.spark.finish(tmp_path / "cp", **options)
     od.spark.finish(tmp_path / "cp", nodes=3)
     assert EpochLog(tmp_path / "cp").last().nodes == 3
+
+
+def fails_late(row, state, emit):
+    state.n += 1
+    emit(row.ts, 1 // (row.ts - 4))
+
+
+def fails_at_the_end(key, state, emit):
+    emit(key, 1 // (key - 2))
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_what_fails_at_the_end_of_a_stream_is_told_as_in_it(start, tmp_path, nodes):
+    """It was Spark's error, with the traces of a worker."""
+
+    def made(fails):
+        process = od.Pipeline(TABLE.schema).key_by("user").process
+        return process(fails, schema={"k": int, "v": int}, state={"n": int}, on_flush=fails_at_the_end)
+
+    start(made(count_row), nodes=nodes, checkpoint=tmp_path / "flush").awaitTermination(SECONDS)
+    with pytest.raises(OperatorError, match=r"operator 'process_1' failed at serial .*ZeroDivision") as told:
+        od.spark.finish(tmp_path / "flush")
+    assert f"  at: {__file__}:{fails_at_the_end.__code__.co_firstlineno + 1}, in fails_at_the_end" in str(
+        told.value
+    )
+    assert told.value.__suppress_context__  # Spark's traces say no more
+    start(made(fails_late), nodes=nodes, slack=10).awaitTermination(SECONDS)
+    with pytest.raises(OperatorError) as told:
+        od.spark.finish(tmp_path / "cp")
+    assert (told.value.operator, told.value.serial, told.value.row) == ("process_1", 4, {"ts": 4, "user": 1})
+    assert "ZeroDivisionError" in str(told.value)
+    waiting = tmp_path / "cp" / "waiting" / EpochLog(tmp_path / "cp").last().waiting[0]["file"]
+    waiting.write_bytes(waiting.read_bytes()[:50])
+    with pytest.raises(SourceError) as told:
+        od.spark.finish(tmp_path / "cp")
+    assert str(told.value).startswith(f"{waiting}: rows that wait can't be read: the file is damaged")
+    assert EpochLog(tmp_path / "cp").last().finished is False
+
+
+def count_row(row, state, emit):
+    state.n += 1
 
 
 @pytest.mark.parametrize("trigger", [{"x": 1}, {}, {"once": True, "availableNow": True}, {1: 2}])

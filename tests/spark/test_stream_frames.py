@@ -261,6 +261,65 @@ def test_another_time_zone_at_the_next_start_is_refused_where_spark_casts_by_it(
     assert found == [(9 * 3600 + n) * 10**6 for n in (1, 2, 1, 2)]
 
 
+INSTANT, CLOCK, DAY = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()
+
+
+@pytest.mark.parametrize("end", ["stream", "finish"])
+@pytest.mark.parametrize(("was", "now"), [(INSTANT, CLOCK), (CLOCK, INSTANT), (DAY, INSTANT), (DAY, CLOCK)])
+def test_rows_that_wait_keep_their_day_or_are_refused(spark, conf, tmp_path, was, now, end):
+    """The next pipeline reads a TIMESTAMP as a clock's reading, or as an instant. Rows that had waited were
+    of the day before, or had lost their hour; new ones of the same epoch were right.
+    """
+    conf("spark.sql.session.timeZone", "Europe/Berlin")
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    given = {"order_by": "ts", "checkpoint": checkpoint, "trigger": "available now"}
+    at = datetime.datetime(2024, 6, 30, 23, tzinfo=datetime.UTC)  # in Berlin it is July
+
+    def made(kind):
+        source = pa.schema([("ts", pa.int64()), ("at", kind)])
+        return od.Pipeline(source).select("ts", day=od.col("at").dt.day())
+
+    def go(kind, *times):
+        rows = pa.table({"ts": pa.array(times, pa.int64()), "at": pa.array([at] * len(times), INSTANT)})
+        pq.write_table(rows, folder / f"{times[0]}.parquet")
+        frame = spark.readStream.schema("ts long, at timestamp").parquet(str(folder))
+        od.spark.stream(made(kind), frame, slack=1000, **given).awaitTermination(120)
+
+    go(was, 0, 100)
+    with pytest.raises(CheckpointError, match=r"rows that wait have column 'at' as .* start that one until"):
+        go(now, 101) if end == "stream" else od.spark.finish(checkpoint, made(now))
+    if end == "stream":
+        frame = spark.readStream.schema("ts long, at timestamp").parquet(str(folder))
+        od.spark.stream(made(was), frame, slack=1000, **given).awaitTermination(120)
+    od.spark.finish(checkpoint, made(was))
+    days = [row.day for row in od.spark.read_output(checkpoint).collect()]
+    assert days == [30 if was == INSTANT else 1] * (3 if end == "stream" else 2)
+
+
+def test_an_order_that_was_read_as_a_clock_may_be_read_as_instants(spark, conf, tmp_path):
+    """The refusal said that the frame's column had been no instant."""
+    conf("spark.sql.session.timeZone", "Europe/Berlin")
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    folder.mkdir()
+    start = datetime.datetime(2024, 7, 1, tzinfo=datetime.UTC)
+
+    def go(kind, *seconds):
+        times = pa.array([start + datetime.timedelta(seconds=one) for one in seconds], INSTANT)
+        pq.write_table(pa.table({"ts": times, "n": seconds}), folder / f"{seconds[0]}.parquet")
+        frame = spark.readStream.schema("ts timestamp, n long").parquet(str(folder))
+        source = pa.schema([("ts", kind), ("n", pa.int64())])
+        pipeline = od.Pipeline(source).select("n", hour=od.col("ts").dt.hour())
+        given = {"order_by": "ts", "checkpoint": checkpoint, "trigger": "available now", "slack": "50s"}
+        od.spark.stream(pipeline, frame, **given).awaitTermination(120)
+
+    go(CLOCK, 0, 100)  # 100 waits
+    go(INSTANT, 101, 170)
+    od.spark.finish(checkpoint)
+    found = [(row.n, row.hour) for row in od.spark.read_output(checkpoint).collect()]
+    assert found == [(0, 2), (100, 0), (101, 0), (170, 0)]
+
+
 @pytest.mark.parametrize("wrong", [5, None, {"ts": 1}])
 def test_an_order_by_of_another_kind_is_refused(run, wrong):
     table = pa.table({"ts": [1], "user": [1]})

@@ -21,7 +21,7 @@ from stress_tools import SANITIZED, SCHEMA, STRESS, batches, rows_of, staffed, s
 
 import ordstream as od
 from ordstream import col
-from ordstream.node.feeder import BLOCKED_SOURCE_S
+from ordstream.node.worker_threads import BLOCKED_SOURCE_S
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 8, "auto"])

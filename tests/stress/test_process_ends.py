@@ -17,7 +17,7 @@ import pytest
 from patience import measured, patiently
 from stress_tools import SANITIZED
 
-from ordstream.node.feeder import BLOCKED_SOURCE_S
+from ordstream.node.worker_threads import BLOCKED_SOURCE_S
 
 TESTS = Path(__file__).resolve().parent.parent
 

@@ -71,6 +71,13 @@ def test_every_module_has_a_layer():
     assert {layer_of(module)[0] for module in modules(ROOT)} == set(range(len(LAYERS)))
 
 
+def test_the_layers_are_those_that_architecture_md_tells():
+    """From the bottom up, without the package's name, which stands for the package itself only."""
+    told = " ← ".join(", ".join(name.removeprefix("ordstream.") for name in row) for row in LAYERS)
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").replace("`", "")
+    assert f": {told}. " in " ".join(page.split())
+
+
 def test_imports_for_types_are_counted_but_free(tree_now):
     """Were they looked at, or none found, the count would say so."""
     assert 0 < tree_now.for_types < 200

@@ -30,7 +30,8 @@ from ordstream._core.ground.spsc cimport spsc_free, spsc_init, spsc_size_approx,
 from ordstream._core.ground.threads cimport now_ns
 
 cdef enum:
-    READY_SLOTS = 4096
+    READY_SLOTS = 4096     # more than the most that `max_ready` may be (node/settings.py)
+    BATCH_ROWS = 65536     # as `ordstream.ground.batches.BATCH_ROWS`: what passes goes on in one piece
     SAMPLES = 1 << 16
     FIRST_ROWS = 1024
     # Memory of one output batch: at most BATCH_BYTES, and at most the cap divided by BATCH_PART; but
@@ -48,7 +49,7 @@ cdef int egress_init(Egress* e, const Layout* layout, Ingress* g, ChunkPool* poo
     e.ingress = g
     e.pool = pool
     e.tags = tags
-    e.batch_rows = 65536
+    e.batch_rows = BATCH_ROWS
     e.first_rows = FIRST_ROWS
     egress_bound(e, <int64_t> 1 << 60)
     e.max_ready = 64

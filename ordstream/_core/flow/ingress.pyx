@@ -14,6 +14,9 @@ from ordstream._core.ground.threads cimport cpu_pause, now_ns
 cdef enum:
     BUSY_TRIES = 32              # pauses while another worker forms a chunk (a few tens of ns each)
     ARRIVING_SLOTS = 1 << 16     # batches that may wait; the feeding thread keeps the rest
+    # Percent of a cap in flight: from FULL on no chunk enters, and then not until there is less than AGAIN.
+    FULL = 100
+    AGAIN = 70
 
 
 cdef int ingress_init(Ingress* g, int32_t ncols) noexcept nogil:
@@ -103,7 +106,7 @@ cdef inline bint admits(Ingress* g) noexcept nogil:
         store_relaxed(&g.throttled, 0)
         return True
     bytes = load_relaxed(g.bytes)                  # statistic; no partner
-    if over(g, chunks, bytes, 70 if load_relaxed(&g.throttled) else 100):
+    if over(g, chunks, bytes, AGAIN if load_relaxed(&g.throttled) else FULL):
         if not load_relaxed(&g.throttled):
             store_relaxed(&g.throttled, 1)
             g.throttle_count += 1
@@ -347,5 +350,5 @@ cdef bint ingress_has_work(Ingress* g, int64_t limit) noexcept nogil:
     if load_relaxed(&g.throttled):
         # As admits: nothing in flight always admits one chunk.
         in_flight = load_relaxed(&g.issued_chunks) - load_relaxed(&g.retired_chunks)
-        return in_flight == 0 or not over(g, in_flight, load_relaxed(g.bytes), 70)
+        return in_flight == 0 or not over(g, in_flight, load_relaxed(g.bytes), AGAIN)
     return True

@@ -39,6 +39,7 @@ cdef list left_marks_taken(a64* head):
 
 cdef void left_marks_free(a64* head) noexcept nogil:
     """Give back what nobody took."""
+    # pairs with cas_acq_rel in left_mark_put
     cdef LeftMark* mark = <LeftMark*> as_pointer(exchange_acq_rel(head, 0))
     cdef LeftMark* following
     while mark != NULL:

@@ -349,7 +349,7 @@ cdef class Run:
         with nogil:
             if again:
                 serve_reader(&self.rt, &self.main, rows_taken)
-            elif load_seq(&self.rt.egress.rows_out) > rows_taken:
+            elif load_seq(&self.rt.egress.rows_out) > rows_taken:   # totally ordered with `parked`'s add_seq
                 self.rt.run.work.notify_one()
 
     def wait(self, double seconds, bint feeding=False):
@@ -378,7 +378,7 @@ cdef class Run:
                     and load_acquire(&self.rt.active) <= self.hired
                     and not (feeding and not full
                              and spsc_size_approx(&self.rt.ingress.arriving) < INGRESS_LOW)
-                    and not (full and (load_acquire(&self.rt.ingress.emitted_serial)
+                    and not (full and (load_acquire(&self.rt.ingress.emitted_serial)  # the egress's release
                                        >= load_relaxed(&self.rt.ingress.retires_at)))):
                 if (not self.rt.run.reader.wait(seen, ns) and self.rt.grace_ns
                         and (spsc_size_approx(&self.rt.egress.ready) > 0 or finished(&self.rt)
@@ -396,7 +396,7 @@ cdef class Run:
 
     @property
     def stopped(self):
-        return load_acquire(&self.rt.run.stop) == CANCELLED
+        return load_acquire(&self.rt.run.stop) == CANCELLED   # pairs with store_release in cancel
 
     @property
     def out_of_memory(self):

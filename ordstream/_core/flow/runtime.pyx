@@ -81,7 +81,7 @@ cdef void hold(Runtime* rt, int64_t place) noexcept nogil:
     add_seq(&rt.held, 1)
     while load_acquire(&rt.hold_at) == place:
         cpu_yield()
-    add_seq(&rt.held, -1)
+    add_seq(&rt.held, -1)                                     # as above
 
 
 cdef bint left_waiting(Runtime* rt) noexcept nogil:
@@ -391,6 +391,7 @@ cdef void serve_reader(Runtime* rt, Worker* w, int64_t rows_taken) noexcept nogi
     """For an idle worker, or a reader whom none serves: release what is ready, and publish what was written
     behind `rows_taken` rows."""
     release_left(rt, w)
+    # as in Run.want, behind whose exchange_seq the reader comes here
     if load_seq(&rt.egress.rows_out) > rows_taken:
         publish_wanted(rt, w)
 
@@ -493,6 +494,7 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
                         if patience < rt.longest_park_ns:
                             patience *= 2
                     add_relaxed(&rt.asleep, -1)
+                # no partner: who still counts this worker wakes somebody for nothing
                 add_seq(&rt.run.parked, -1)
             else:
                 cpu_yield()

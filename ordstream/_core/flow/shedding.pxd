@@ -79,7 +79,7 @@ cdef struct ShedControl:
     int32_t serial_shed        # what was decided for it
     int32_t no_memory          # 1: the log or the side output could not grow
     double serial_latency
-    # Frozen: virtual arrivals, `rate_gap` ns apart with a jitter.
+    # Frozen: virtual arrivals, `gap_ns` apart with a jitter.
     double gap_ns
     uint64_t jitter
     # Replay: the log's (serial, index), ascending.

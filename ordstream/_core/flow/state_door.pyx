@@ -86,6 +86,7 @@ cdef class StateDoor:
     @property
     def quiescent(self):
         """Whether all that was pushed has been processed."""
+        # pairs with store_release in the egress
         return load_acquire(&self.rt.ingress.emitted_serial) == load_relaxed(&self.rt.ingress.queued_tuples)
 
     cdef Operator* operator(self, int32_t i) except NULL:

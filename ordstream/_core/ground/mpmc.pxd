@@ -154,7 +154,7 @@ cdef inline int64_t mpmc_try_take_tagged(Mpmc* q, int64_t limit, int64_t* part,
             place[0] = load_relaxed(&cell.place)
             if q.alone:
                 store_relaxed(&q.head, position + 1)
-                store_release(&cell.sequence, position + q.mask + 1)
+                store_release(&cell.sequence, position + q.mask + 1)   # as below
                 return item
             if cas_relaxed(&q.head, position, position + 1):  # claims the item
                 # pairs with load_acquire in mpmc_try_push_tagged

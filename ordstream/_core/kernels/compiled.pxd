@@ -6,7 +6,7 @@ b) Room for n * fan_out outputs is reserved before the call, and keys get their 
    pointer that the function sees moves while it runs.
 c) Rollback of a failed row's state. A Numba kernel saves a row's record before each row (constant size, a
    few vector moves) and restores it itself: `trusted`. For an opaque C function the records of all rows are
-   copied before the call (`preimage`); when row k fails, they are put back and rows 0..k-1 run again.
+   copied before the call (`call_undoable`); when row k fails, they are put back and rows 0..k-1 run again.
 d) With `fields.liveness` (on_flush or on_time exist) a record starts with 8 bytes that become 1 when its
    first row succeeded: a key whose only rows failed has no state, as in a run that never saw them.
    Without it a key whose fields are all zero is as a new one, and is forgotten in time.

@@ -412,7 +412,7 @@ cdef int32_t shed_remove(Kernel* k, Worker* w, void* state, Chunk* keys, const i
 
 
 cdef class ShedKernel(KernelOwner):
-    """Operator "shed"; the parameters are listed at `ordstream.operators.shed.shed_stage`. Serves one run.
+    """Operator "shed"; the parameters are listed at `ordstream.operators.shed.Shed`. Serves one run.
 
     Parameters
     ----------

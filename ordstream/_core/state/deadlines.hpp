@@ -22,7 +22,7 @@ struct Deadline {
 
 class Deadlines {
   public:
-    static constexpr uint64_t GIVEN = ~uint64_t(0);   // of a slot that `next_due` gave
+    static constexpr uint64_t GIVEN = ~uint64_t(0);   // of a slot that `keys_due` gave
 
     // Note an entry. 0, or -1: no memory.
     int put(uint64_t at, uint64_t of) noexcept {

@@ -26,12 +26,12 @@ from ordstream._core.ground.mixing cimport mix64
 import numpy as np
 from ordstream._core.ground.chunk import layout_of
 
-GROUPS = 1024                  # key groups: the ten highest bits of a key's hash
-KEY_HASH_VERSION = 1
-
 cdef enum:
-    NGROUPS = 1024
-    GROUP_SHIFT = 54
+    NGROUPS = 1024             # key groups: the ten highest bits of a key's hash
+    GROUP_SHIFT = 54           # 64 less those ten
+
+GROUPS = NGROUPS
+KEY_HASH_VERSION = 1
 
 cdef uint64_t SEED = <uint64_t> 0x9E3779B97F4A7C15
 cdef uint64_t NULL_PART = <uint64_t> 0x1B873593CC9E2D51

@@ -76,30 +76,30 @@ class Mixed:
     def __post_init__(self) -> None:
         if not is_one_of(self.protocol, PROTOCOLS):
             raise PlanError(
-                f"protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {self.protocol!r:.80}"
+                f"Mixed: protocol is one of {', '.join(map(repr, PROTOCOLS))}, not {self.protocol!r:.80}"
             )
         check_numbers(
             self, ("theta", "beta", "table", "payback"), ("degree", "window", "points", "seed"), "table"
         )
         if not 0 <= self.theta < np.inf:
-            raise PlanError(f"theta must be finite and not negative, not {self.theta}")
+            raise PlanError(f"Mixed: theta must be finite and not negative, not {self.theta}")
         if self.table is not None and (self.table < 0 or self.table % 1):
             raise PlanError(
-                "table, the size of the routing table, must be a whole number from 0, or None, not "
+                "Mixed: table, the size of the routing table, must be a whole number from 0, or None, not "
                 f"{self.table}"
             )
         if not 0 <= self.beta < np.inf:
-            raise PlanError(f"beta must be finite and not negative, not {self.beta}")
+            raise PlanError(f"Mixed: beta must be finite and not negative, not {self.beta}")
         if not 0 <= self.payback < np.inf:
-            raise PlanError(f"payback must be finite and not negative, not {self.payback}")
+            raise PlanError(f"Mixed: payback must be finite and not negative, not {self.payback}")
         if self.degree < 1 or self.degree & (self.degree - 1):
             raise PlanError(
-                f"the degree of discretisation R must be a power of 2 (1, 2, 4, ...), not {self.degree}"
+                f"Mixed: the degree of discretisation R must be a power of 2 (1, 2, ...), not {self.degree}"
             )
         if self.window < 1:
-            raise PlanError(f"the window w must be at least 1 interval, not {self.window}")
+            raise PlanError(f"Mixed: the window w must be at least 1 interval, not {self.window}")
         if self.points < 1:
-            raise PlanError(f"an instance needs at least 1 point on the ring, not {self.points}")
+            raise PlanError(f"Mixed: an instance needs at least 1 point on the ring, not {self.points}")
 
     def ring(self, instances: int | Sequence[int]) -> ConsistentHash:
         """h over these instances. PlanError where they are none."""

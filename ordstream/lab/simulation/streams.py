@@ -147,16 +147,6 @@ def even_arrivals(m: int, gap: float) -> npt.NDArray[np.float64]:
     return np.arange(m, dtype=np.float64) * gap
 
 
-def poisson_arrivals(m: int, mean_gap: float, rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    """Arrivals with independent exponential gaps; the first at 0."""
-    if not 0 <= mean_gap < np.inf:
-        raise PlanError(f"the mean gap between arrivals must be finite and >= 0, not {mean_gap}")
-    gaps = rng.exponential(mean_gap, m) if mean_gap > 0 else np.zeros(m)
-    if m:
-        gaps[0] = 0.0
-    return np.cumsum(gaps)
-
-
 def provisioned_gap(mean_work: float, instances: int, provisioning: float = 1.0) -> float:
     """Gap between arrivals at which `instances` have `provisioning` times the capacity that is needed (POSG,
     section V-A).

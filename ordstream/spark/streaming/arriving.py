@@ -12,6 +12,7 @@ import base64
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from ordstream.errors import SourceError
+from ordstream.errors import CheckpointError, SourceError
+from ordstream.ground.batches import BATCH_ROWS
 from ordstream.ground.nested_cast import align
 from ordstream.ground.ordercheck import OrderCheck
+from ordstream.ground.packed_types import is_any_list
+from ordstream.ground.types import is_temporal
 from ordstream.spark.arrival import read_column
+from ordstream.spark.kinds import fits
 from ordstream.spark.streaming.epoch_files import EpochFiles, TableFile
 from ordstream.spark.streaming.epoch_manifest import LATE, WAITING
 from ordstream.spark.streaming.input_digest import InputDigest
@@ -31,8 +36,13 @@ from ordstream.spark.streaming.row_order import in_order, kind, packed, precede,
 
 RAISE, DROP, SIDE_OUTPUT = "raise", "drop", "side_output"
 LATE_ROWS = (RAISE, DROP, SIDE_OUTPUT)
-#: Rows that go to a node at a time where all were put in order.
-ROWS = 65_536
+
+#: In a waiting file's metadata: the source of the pipeline that kept the rows, as an Arrow schema.
+_SOURCE = "source"
+#: What to do about rows that wait and that this pipeline can't read.
+_HAS_READ = (
+    "Another pipeline has read them: start that one until they have gone, or finish the stream with it"
+)
 
 
 @dataclass(frozen=True)
@@ -205,14 +215,12 @@ class Arriving(Iterator[pa.RecordBatch]):
             bound = NONE if self._latest is None else self._latest - arrival.slack
             go = int(np.searchsorted(times, max(bound, NONE + 1), side="left"))
             if go < table.num_rows:
-                named = table.schema.with_metadata(
-                    {name: arrival.names.get(name, name) for name in table.schema.names}
-                )
+                named = table.schema.with_metadata(kept_as(arrival, table.schema.names))
                 self._waiting = self._files.table(WAITING, named)
                 for part in table.slice(go).to_batches():
                     self._waiting.write(part)
             table = table.slice(0, go)
-        yield from table.combine_chunks().to_batches(max_chunksize=ROWS)
+        yield from table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS)
 
     def said(self) -> dict[str, Any]:
         """For the manifest; after the last row. Files are on the disk then."""
@@ -233,6 +241,10 @@ class Arriving(Iterator[pa.RecordBatch]):
 
 def _in_text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize()).decode("ascii")
+
+
+def _from_text(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 #: Below every time: a null's place.
@@ -279,32 +291,128 @@ def _waited(arrival: Arrival, schema: pa.Schema | None) -> list[pa.RecordBatch]:
             f"{arrival.waiting}: rows that wait can't be read: {error}. Bring the file back from a copy, or "
             "go back by an epoch (od.spark.rewind)"
         ) from error
-    kept = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    of_job = arrival.names if kept else {}  # an older release did not write the names
-    names = table.schema.names
-    there = {kept.get(name, name): name for name in names}
-    # a column of `order_by` may be there twice: as the frame has it ("o"), and as the pipeline reads it
-    there_as = {(name[0], kept.get(name, name)): name for name in names}
-    wanted = list(of_job) or names if schema is None else schema.names
-    named = [of_job.get(name, name) for name in wanted]
-    found = [there_as.get((name[0], own), there.get(own)) for name, own in zip(wanted, named, strict=True)]
-    missing = [own for own, column in zip(named, found, strict=True) if column is None]
-    if schema is not None and not missing:
-        kept_as = dict(zip(wanted, found, strict=True))
-        before = [table.schema.field(kept_as[name] or "").type for name in arrival.ordering]
+    kept = Kept.of(table.schema)
+    names = arrival.names if kept.names else {}  # an older release did not write them
+    wanted = list(names) or table.schema.names if schema is None else schema.names
+    if schema is not None and all(names.get(one, one) in kept.columns for one in wanted):
+        of_frame = [kept.columns[names.get(one, one)][0] for one in arrival.ordering]
+        before = [table.schema.field(column).type for column in of_frame]
         _check_kinds(arrival, before, [schema.field(name).type for name in arrival.ordering])
+    found, missing = dict[str, Any](), []
+    for name in wanted:
+        own = names.get(name, name)
+        column = _column_of(arrival, kept, name, own, schema)
+        if column is not None:
+            found[name] = table.column(column)
+        elif schema is not None:
+            missing.append(repr(own))
     try:
-        if missing and schema is not None:
-            raise pa.ArrowKeyError(f"they were kept without {', '.join(map(repr, missing))}")
-        columns = {name: table.column(column) for name, column in zip(wanted, found, strict=True) if column}
-        rows = pa.table(columns)
-        batches = [align(batch, schema or rows.schema) for batch in rows.to_batches()]
+        if missing:
+            raise pa.ArrowKeyError(f"they were kept without {', '.join(missing)}")
+        rows = pa.table(found)
+        return [align(batch, schema or rows.schema) for batch in rows.to_batches()]
     except pa.ArrowException as error:
         raise SourceError(
-            f"{arrival.waiting}: rows that wait don't fit this pipeline's source: {error}. Another pipeline "
-            "has read them: start that one until they have gone, or finish it"
+            f"{arrival.waiting}: rows that wait don't fit this pipeline's source: {error}. {_HAS_READ}"
         ) from error
-    return batches
+
+
+def kept_as(arrival: Arrival, columns: Sequence[str]) -> dict[str, str]:
+    """The metadata of a waiting file: what another run must know of its columns."""
+    names = {name: arrival.names.get(name, name) for name in columns}
+    read = [column for column in arrival.source if column.name in names.values()]
+    return {**names, _SOURCE: _in_text(pa.schema(read))}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The columns of a waiting file.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    names : mapping of str to str
+        Column -> its name in the source of the pipeline that kept it; empty: not known.
+    source : pyarrow.Schema or None
+        How that pipeline read its columns; None: not known.
+    """
+
+    schema: pa.Schema
+    names: Mapping[str, str]
+    source: pa.Schema | None
+
+    @classmethod
+    def of(cls, schema: pa.Schema) -> Kept:
+        """Of a file that has this schema."""
+        said = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+        source = said.pop(_SOURCE, None)
+        return cls(schema, said, None if source is None else _from_text(source))
+
+    @cached_property
+    def columns(self) -> Mapping[str, list[str]]:
+        """Column of the source -> those that were kept of it, as the frame had it ("o") in front of as the
+        pipeline read it ("c"): of `order_by` both may be there.
+        """
+        found: dict[str, list[str]] = {}
+        for name in sorted(self.schema.names, key=lambda name: name[0] != "o"):
+            found.setdefault(self.names.get(name, name), []).append(name)
+        return found
+
+    def was_read_as(self, column: str, own: str, read: pa.DataType | None) -> bool:
+        """Whether a pipeline reads of a column, where no new rows say what the frame has now, what it would
+        have read of its rows when they came; where it is not known how they were read, it is taken for so.
+        """
+        if read is None or carries(self.schema.field(column).type, read):
+            return True
+        place = -1 if self.source is None else self.source.get_field_index(own)
+        before = None if self.source is None or place < 0 else self.source.field(place).type
+        return before is None or (column[0] == "c" and carries(before, read))
+
+
+def _column_of(arrival: Arrival, kept: Kept, name: str, own: str, schema: pa.Schema | None) -> str | None:
+    """Which column of a waiting file has the values of a column of new rows; None: none was kept.
+
+    Raises
+    ------
+    CheckpointError
+        They are of another kind than what the pipeline reads now: to make it of them would need a time zone,
+        or a time of the day.
+    """
+    there = kept.columns.get(own)
+    if not there:
+        return None
+    if name in arrival.ordering and schema is not None:
+        return there[0]  # rows are ordered by what the frame has
+    there = sorted(there, key=lambda column: column[0] != name[0])
+    place = arrival.source.get_field_index(own) if name[0] == "c" else -1
+    now = schema.field(name).type if schema is not None else None
+    read = arrival.source.field(place).type if place >= 0 else None
+    for column in there:
+        was = kept.schema.field(column).type
+        if kept.was_read_as(column, own, read) if now is None else carries(was, now):
+            return column
+    raise CheckpointError(
+        f"{arrival.waiting}: rows that wait have column {own!r} as {kept.schema.field(there[0]).type}, and "
+        f"this pipeline gets it as {now or read}, which can't be made of it without a loss or a time zone. "
+        f"{_HAS_READ}; or let this one read {own!r} as that did, and cast it inside"
+    )
+
+
+def carries(was: pa.DataType, now: pa.DataType) -> bool:
+    """Whether a cast keeps what values mean: a number stays one, an instant one, a reading of a wall clock
+    one or becomes its day.
+    """
+    if was == now:
+        return True
+    if pat.is_struct(was) and pat.is_struct(now):
+        return fits(was, now) and all(carries(a.type, b.type) for a, b in zip(was, now, strict=True))
+    if pat.is_map(was) and pat.is_map(now):
+        return carries(was.key_type, now.key_type) and carries(was.item_type, now.item_type)
+    if is_any_list(was) and is_any_list(now):
+        return carries(was.value_type, now.value_type)
+    if pat.is_null(was) or not (is_temporal(was) or is_temporal(now)):
+        return fits(was, now)
+    return kind(was) == kind(now) or (kind(was) == "wall clock" and pat.is_date(now))
 
 
 def _check_kinds(arrival: Arrival, before: Sequence[pa.DataType], now: Sequence[pa.DataType]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import os
 import re
 import secrets
@@ -23,12 +24,13 @@ from ordstream.errors import CheckpointError, PlanError, shown, told
 from ordstream.ground.nested_cast import nullable_columns
 from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
+from ordstream.spark.streaming import spark_log
 from ordstream.spark.streaming.epoch_files import run_in_names
 from ordstream.spark.streaming.epoch_manifest import FOLDERS, LATE, OUTPUT, STATE, WAITING, EpochManifest
+from ordstream.spark.streaming.spark_log import SPARK
 from ordstream.spark.streaming.whole_epochs import COMMITS, KEPT, manifest_path, way_back
 
 QUERY = "QUERY.json"
-SPARK = "spark"
 VERSION = 1
 #: Epochs between two looks at files that are kept for ever: each takes a list of all of them.
 LOOKED_AT = 1_000
@@ -151,6 +153,7 @@ class EpochLog:
             files.folder(path)
             if not (path / QUERY).exists():
                 _begin(path, order_by, schema, files, time_zone)
+            _check_commits(path)
             for name in (*FOLDERS, COMMITS):
                 files.folder(path / name)
         except OSError as error:
@@ -216,22 +219,77 @@ class EpochLog:
         numbers = self.numbers()
         return self.read(numbers[-1]) if numbers else None
 
+    def unbroken(self) -> EpochManifest | None:
+        """As `last`, where a stream goes on from there: of a chain that has no gap.
+
+        Raises
+        ------
+        CheckpointError
+            One is missing; or the last two do not belong together.
+        """
+        numbers = self.numbers()
+        for number, found in enumerate(numbers):
+            if found != number:
+                raise self._gap(number)
+        if not numbers:
+            return None
+        last = self.read(numbers[-1])
+        if last.number:
+            self._check_follows(last, self.read(last.number - 1))
+        return last
+
     def all(self, after: int = -1) -> Iterator[EpochManifest]:
         """Committed epochs behind one, in order.
 
         Raises
         ------
         CheckpointError
-            One is damaged or missing: the chain has a gap.
+            One is damaged or missing: the chain has a gap; or one was made from another one than stands in
+            front of it.
         """
-        number = after
+        before: EpochManifest | None = None
         for number, found in enumerate((one for one in self.numbers() if one > after), after + 1):
             if found != number:
-                raise CheckpointError(
-                    f"{self.path(number)}: is missing, and there are later epochs: the output would have a "
-                    "gap. Put the file back"
-                )
-            yield self.read(number)
+                raise self._gap(number)
+            manifest = self.read(number)
+            if before is not None:
+                self._check_follows(manifest, before)
+            yield manifest
+            before = manifest
+
+    def _gap(self, number: int) -> CheckpointError:
+        path = self.path(number)
+        return CheckpointError(
+            f"{path}: is missing, and there are later epochs: the output would have a gap. Put the file "
+            f"back from a copy. {way_back(self.folder, number, path)}"
+        )
+
+    def _check_follows(self, manifest: EpochManifest, before: EpochManifest) -> None:
+        if manifest.parent is not None and list(manifest.parent) != [before.number, before.sha256]:
+            raise CheckpointError(
+                f"{self.path(manifest.number)}: was not made from the epoch {before.number} that is there: "
+                "one of the two files is that of another stream, or of a time before the stream was taken "
+                f"back. Put the right one back, or go back: od.spark.rewind({str(self.folder)!r}, "
+                f"to={before.number})"
+            )
+
+    def check_there(self) -> None:
+        """Look whether an epoch is missing at the end.
+
+        Raises
+        ------
+        CheckpointError
+            Spark has committed more than there are epochs, which are committed before.
+        """
+        done = spark_log.newest(self.folder, spark_log.COMMITS)  # before ours: the stream may run
+        newest = max(self.numbers(), default=-1)
+        if done > newest:
+            raise CheckpointError(
+                f"{self.path(newest + 1)}: is missing: Spark has committed micro-batch {done}, and the last "
+                f"epoch that is there is {newest if newest >= 0 else 'none'}. Put the files of {COMMITS!r} "
+                "back from a copy; or, where a rewind was interrupted or these epochs are to be computed "
+                f"anew, take Spark's log back: od.spark.rewind({str(self.folder)!r}, to={newest})"
+            )
 
     def read(self, number: int) -> EpochManifest:
         """A committed epoch.
@@ -270,8 +328,10 @@ class EpochLog:
         Raises
         ------
         CheckpointError
-            Another driver has committed it: this one must stop. Or it can't be written.
+            Another driver has committed it, or the epoch from which it was made is no longer there: this
+            one must stop. Or it can't be written.
         """
+        self._check_parent(manifest)
         number = manifest.number
         beside = self._commits / f".{number:012d}-{os.getpid():x}-{secrets.token_hex(8)}.tmp"
         target = self.path(number)
@@ -296,6 +356,44 @@ class EpochLog:
         finally:
             with contextlib.suppress(OSError):
                 self._files.remove(beside)
+
+    def _check_parent(self, manifest: EpochManifest) -> None:
+        """An epoch is committed behind the one from which it was made, and behind no other: the stream may
+        have been taken back since that was read.
+        """
+        if manifest.parent is None:
+            return
+        number, sha256 = manifest.parent
+        path, gone = self.path(number), False
+        try:
+            gone = hashlib.sha256(path.read_bytes()).hexdigest() != sha256
+            what = "is not the one from which this query goes on"
+        except FileNotFoundError:
+            gone, what = True, "is gone since this query read it"
+        except OSError as error:
+            raise CheckpointError(
+                f"{path}: can't be read: {error.strerror or error}. Epoch {manifest.number} was not "
+                "committed; mend what that says, and start the query again with the same checkpoint"
+            ) from error
+        if gone:
+            newest = max((one for one in self.numbers() if one < manifest.number), default=-1)
+            raise CheckpointError(
+                f"{path}: {what}: somebody has taken the stream back while it ran (rewind), or has removed "
+                f"or replaced the file. Epoch {manifest.number} was not committed. Put the file back; or, "
+                "to go on behind what is there, take Spark's log back too, with which this query has gone "
+                f"on: od.spark.rewind({str(self.folder)!r}, to={newest}). Then start the query again"
+            )
+
+    def or_lost(self, error: BaseException, known: int) -> BaseException:
+        """The same; or that another driver has committed epochs behind `known`, the last one of this driver:
+        it removes files that this one still needs.
+        """
+        if isinstance(error, CheckpointError):
+            with contextlib.suppress(CheckpointError):
+                newest = max(self.numbers(), default=-1)
+                if newest > known:
+                    return self.lost(newest)
+        return error
 
     def lost(self, number: int) -> CheckpointError:
         """The error of a driver that another one has overtaken."""
@@ -392,6 +490,18 @@ def _begin(
     finally:
         with contextlib.suppress(OSError):
             files.remove(path)
+
+
+def _check_commits(folder: Path) -> None:
+    """Raise CheckpointError where the manifests' folder is gone from a stream that had some: an empty one in
+    its place would be a stream that has just begun.
+    """
+    path = folder / COMMITS
+    if not path.exists() and spark_log.newest(folder, spark_log.COMMITS) >= 0:
+        raise CheckpointError(
+            f"{path}: the folder of the manifests is missing, and Spark has committed micro-batches of this "
+            f"stream. {_AGAIN}"
+        )
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> list[tuple[Path, int]]:

@@ -7,8 +7,10 @@ import contextlib
 import re
 import traceback
 
+from py4j.protocol import Py4JError, Py4JNetworkError
+
 from ordstream import errors
-from ordstream.errors import CheckpointError, OperatorError, OrdstreamError
+from ordstream.errors import CheckpointError, NodeLost, OperatorError, OrdstreamError
 
 #: What a Python trace ends with where the error is ours, in what Spark makes of a failed task: its first
 #: line, and those below it that say where (the user's file and line, the row).
@@ -34,8 +36,35 @@ _INTERRUPTIONS = (
 )
 
 
+#: What Java, or a micro-batch's trace, says where the session was stopped.
+_STOPPED = "Cannot call methods on a stopped SparkContext"
+
+
 class StreamStopped(Exception):
     """Tells Spark that a micro-batch was not done."""
+
+
+def without_spark(error: BaseException) -> NodeLost | None:
+    """What an error says of the end of Spark itself, in our words; None: it says something else."""
+    if isinstance(error, OrdstreamError):
+        return None
+    if _STOPPED in str(error):
+        return session_stopped()
+    # a bare Py4JError: Java's answer did not come, or another Java knows none of our objects
+    if isinstance(error, OSError | Py4JNetworkError) or type(error) is Py4JError:
+        return NodeLost(
+            "Spark's Java process has ended, and the stream with it. What is committed stays: start Python "
+            "again, and the stream with the same checkpoint"
+        )
+    return None
+
+
+def session_stopped() -> NodeLost:
+    """The error of a stream whose session was stopped."""
+    return NodeLost(
+        "the stream's Spark session was stopped, and the stream with it. What is committed stays: start "
+        "another session, and the stream with the same checkpoint"
+    )
 
 
 def told_by_task(error: BaseException) -> BaseException:

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+from ordstream.ground.batches import BATCH_ROWS
 from ordstream.spark.executor import ROW_MASK
-from ordstream.spark.streaming.arriving import ROWS
 from ordstream.spark.streaming.row_order import in_order
 
 #: A batch that is fetched is read by at most so many tasks: each may hand over as many rows as all together
@@ -140,7 +140,7 @@ class MicroBatch:
         if not batches:
             return []
         table = in_order(pa.Table.from_batches(batches), sorting.keys).select(list(sorting.columns))
-        return cast(list[pa.RecordBatch], table.combine_chunks().to_batches(max_chunksize=ROWS))
+        return cast(list[pa.RecordBatch], table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS))
 
 
 def _collected(rows: DataFrame) -> list[pa.RecordBatch]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -23,12 +23,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ordstream.errors import CheckpointError, NodeLost, OrdstreamError, PlanError, told
 from ordstream.ground.ordertags import OrderTag
 from ordstream.spark.streaming.balancing import figures
-from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
+from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, EpochManifest
 from ordstream.spark.streaming.epoch_runner import EpochRunner, OnEpoch
-from ordstream.spark.streaming.failures import StreamStopped, for_java, told_by_task
+from ordstream.spark.streaming.failures import (
+    StreamStopped,
+    for_java,
+    session_stopped,
+    told_by_task,
+    without_spark,
+)
 from ordstream.spark.streaming.micro_batch import MicroBatch, Sorting
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo, failed_on
+from ordstream.spark.streaming.spark_log import SPARK, query_id
 
 #: Epochs whose figures a query keeps.
 REMEMBERED = 100
@@ -43,32 +50,6 @@ STOP_LOGGERS = (
     "org.apache.spark.util.Utils",
     "py4j",
 )
-
-
-#: What Java, or a micro-batch's trace, says where the session was stopped.
-_STOPPED = "Cannot call methods on a stopped SparkContext"
-
-
-def without_spark(error: BaseException) -> NodeLost | None:
-    """What an error says of the end of Spark itself, in our words; None: it says something else."""
-    if isinstance(error, OrdstreamError):
-        return None
-    if _STOPPED in str(error):
-        return _session_stopped()
-    # a bare Py4JError: Java's answer did not come, or another Java knows none of our objects
-    if isinstance(error, OSError | Py4JNetworkError) or type(error) is Py4JError:
-        return NodeLost(
-            "Spark's Java process has ended, and the stream with it. What is committed stays: start Python "
-            "again, and the stream with the same checkpoint"
-        )
-    return None
-
-
-def _session_stopped() -> NodeLost:
-    return NodeLost(
-        "the stream's Spark session was stopped, and the stream with it. What is committed stays: start "
-        "another session, and the stream with the same checkpoint"
-    )
 
 
 def epoch_of(log: EpochLog, manifest: EpochManifest) -> Epoch:
@@ -117,10 +98,10 @@ class Delivery:
             self._opened.append(sink)
             sink.open(self._info)
             found: Any = sink.delivered()
-            if found is not None and type(found) is not int:
+            if found is not None and (type(found) is not int or found < -1):
                 raise PlanError(
                     f"{type(sink).__name__}.delivered() returned {found!r:.80}: it takes the number of the "
-                    "newest epoch that is surely there, or None"
+                    "newest epoch that is surely there (the first one is 0), or None"
                 )
             through = -1 if found is None else found
             if through > newest + 1:
@@ -233,20 +214,12 @@ class Batches:
         try:
             self._process(batch, number)
         except BaseException as error:
-            self.failure = self._overtaken(told_by_task(error))
+            known = -1 if self.last is None else self.last.number
+            self.failure = self.log.or_lost(told_by_task(error), known)
             raised = for_java(error)
         else:
             return
         raise raised
-
-    def _overtaken(self, error: BaseException) -> BaseException:
-        """The same, or that another driver is ahead: it removes files that this one still needs."""
-        if isinstance(error, CheckpointError):
-            with contextlib.suppress(CheckpointError):
-                newest = max(self.log.numbers(), default=-1)
-                if newest > (-1 if self.last is None else self.last.number):
-                    return self.log.lost(newest)
-        return error
 
     def _process(self, batch: DataFrame, number: int) -> None:
         began = time.perf_counter()
@@ -277,11 +250,7 @@ class Batches:
         """Spark's own query, whose id is in its checkpoint, must be the one that began."""
         if self.spark_id:
             return
-        path = self.log.folder / SPARK / "metadata"
-        try:
-            self.spark_id = str(json.loads(path.read_text())["id"])
-        except (OSError, ValueError, KeyError) as error:
-            raise CheckpointError(f"{path}: Spark's id of this query can't be read: {error}") from error
+        self.spark_id = query_id(self.log.folder)
         if self.last is not None and self.last.spark != self.spark_id:
             raise CheckpointError(
                 f"{self.log.folder / SPARK}: this is the checkpoint of another query of Spark's "
@@ -371,7 +340,7 @@ class StreamQuery:
             return False
         if active and self._batches.thread != threading.get_ident() and self._is_session_stopped():
             # its thread would fail at the next micro-batch only, and who waits for it would wait until then
-            self._lost = self._lost or _session_stopped()
+            self._lost = self._lost or session_stopped()
             self._end()
             return False
         self._over |= not active and self._lost is None

@@ -67,6 +67,7 @@ def read_output(
     if late and tags:
         raise PlanError("late rows have no tags: they never got serials; leave tags= out")
     session, log = running_session(spark, "read_output"), EpochLog(checkpoint)
+    log.check_there()
     folder = LATE if late else OUTPUT
     sizes = {
         log.folder / folder / one["file"]: one["bytes"]
@@ -134,6 +135,7 @@ def state(
         stream has gone on by two epochs since.
     """
     session, log = running_session(spark, "state"), EpochLog(checkpoint)
+    log.check_there()
     manifest = log.last()
     if manifest is None:
         raise CheckpointError(f"{log.folder}: no epoch was committed yet")

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from ordstream.errors import CheckpointError, PlanError, shown
 from ordstream.snapshots.files import Files
-from ordstream.spark.streaming.epoch_log import SPARK, EpochLog
+from ordstream.spark.streaming import spark_log
+from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.spark_log import COMMITS, OFFSETS, SPARK, entries
 from ordstream.spark.streaming.whole_epochs import missing
 
 
@@ -77,8 +79,8 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
         # Ours first: if this stops in the middle, Spark is ahead of us, which the stream refuses.
         for number in reversed([one for one in numbers if one > target]):
             log.remove(number)
-        _cut(files, log.folder / SPARK / "commits", target)
-        _cut(files, log.folder / SPARK / "offsets", target + 1)
+        _cut(files, log.folder / SPARK / COMMITS, target)
+        _cut(files, log.folder / SPARK / OFFSETS, target + 1)
     except OSError as error:
         raise CheckpointError(
             f"{log.folder}: can't be taken back to epoch {target}: {error}; mend that, and call rewind again"
@@ -99,11 +101,7 @@ def check_log(log: EpochLog, newest: int) -> None:
     RuntimeWarning
         It has planned one more: a micro-batch that failed, or was stopped before it began.
     """
-    try:
-        done = max(_entries(log.folder / SPARK / "commits"), default=-1)
-        planned = max(_entries(log.folder / SPARK / "offsets"), default=-1)
-    except OSError as error:
-        raise CheckpointError(f"{error.filename}: can't be read: {error.strerror or error}") from error
+    done, planned = (spark_log.newest(log.folder, one) for one in (COMMITS, OFFSETS))
     back = f"od.spark.rewind({str(log.folder)!r}, to={newest})"
     again = "start the stream once more (trigger='available now'), then finish it"
     if done > newest:
@@ -123,27 +121,20 @@ def check_log(log: EpochLog, newest: int) -> None:
 
 def _interrupted(spark: Path, newest: int) -> bool:
     """Whether Spark's log is further than it can be: it commits behind us, and plans one batch ahead."""
-    return max(_entries(spark / "commits"), default=-1) > newest or (
-        max(_entries(spark / "offsets"), default=-1) > newest + 1
+    return max(entries(spark / COMMITS), default=-1) > newest or (
+        max(entries(spark / OFFSETS), default=-1) > newest + 1
     )
-
-
-def _entries(folder: Path) -> dict[int, Path]:
-    """What Spark's log holds, by batch."""
-    if not folder.is_dir():
-        return {}
-    return {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
 
 
 def _cut(files: Files, folder: Path, last: int) -> None:
     """Remove what Spark's log holds behind a batch, newest first, with its checksums."""
     if not folder.is_dir():
         return
-    entries = _entries(folder)
-    for number in sorted(entries, reverse=True):
+    there = entries(folder)
+    for number in sorted(there, reverse=True):
         if number > last:
             beside = folder / f".{number}.crc"
             if beside.exists():
                 files.remove(beside)
-            files.remove(entries[number])
+            files.remove(there[number])
     files.sync_folder(folder)

@@ -41,9 +41,10 @@ from ordstream.spark.columns import (
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.running_session import running_session
 from ordstream.spark.schemas import check_in_files
+from ordstream.spark.streaming import spark_log
 from ordstream.spark.streaming.arriving import LATE_ROWS, RAISE, SIDE_OUTPUT
 from ordstream.spark.streaming.epoch_functions import FINISH
-from ordstream.spark.streaming.epoch_log import SPARK, EpochLog, check_there, folder_of
+from ordstream.spark.streaming.epoch_log import EpochLog, check_there, folder_of
 from ordstream.spark.streaming.epoch_manifest import EpochManifest
 from ordstream.spark.streaming.epoch_runner import (
     EpochRunner,
@@ -52,12 +53,14 @@ from ordstream.spark.streaming.epoch_runner import (
     output_schema,
     read_columns,
 )
-from ordstream.spark.streaming.failures import overtaken
+from ordstream.spark.streaming.failures import overtaken, told_by_task, without_spark
 from ordstream.spark.streaming.micro_batch import InOrder, Sorting
+from ordstream.spark.streaming.offset_column import OFFSET
 from ordstream.spark.streaming.on_driver import NEVER, SmallBatches
 from ordstream.spark.streaming.query import Batches, Delivery, StreamQuery, forget_ended
 from ordstream.spark.streaming.rewind import check_log
 from ordstream.spark.streaming.sinks.sink import Sink, StreamInfo
+from ordstream.spark.streaming.spark_log import SPARK
 from ordstream.spark.streaming.stored_state import stored
 from ordstream.spark.streaming.stream_arguments import (
     Trigger,
@@ -81,8 +84,6 @@ OF_STREAM = (
     "slack",
     "trigger",
 )
-#: Column by which our own sources say where a row stands in them.
-OFFSET = "_offset"
 
 #: Whether Spark ends a query where another one is started with its checkpoint.
 ENDS_THE_FORMER = "spark.sql.streaming.stopActiveRunOnRestart"
@@ -125,9 +126,9 @@ def stream(
         A folder that driver and executors share; made where it is not there. Spark's own checkpoint is
         inside.
     order_by : str or sequence of str
-        Columns of `df` in which rows are ordered, as for `apply`. Default: the column ``_offset`` of our own
-        sources, else the place in the source. Equal rows of a batch follow their place in the source where
-        Spark knows it (Parquet), else ``_offset``, else their columns; those of a later batch follow.
+        Names of columns of `df` in which rows are ordered, all ascending. Default: the column ``_offset`` of
+        our own sources, else the place in the source. Equal rows of a batch follow their place in the source
+        where Spark knows it (Parquet), else ``_offset``, else their columns; those of a later batch follow.
     sink : Sink or sequence of Sink, optional
         Where committed epochs are delivered. Default: the files themselves, see `read_output`.
     slack : int, str or timedelta, optional
@@ -213,6 +214,7 @@ def stream(
     _check_free(folder_of(checkpoint), df.sparkSession, name)
     log = _opened(pipeline, checkpoint, order, zone)  # behind the checks: what is refused begins no stream
     last = _check_last(log, pipeline, options)
+    spark_log.check(log.folder, -1 if last is None else last.number)
     if carried.zoned and log.time_zone not in (None, zone):
         raise CheckpointError(
             f"{log.folder}: the stream began with spark.sql.session.timeZone={log.time_zone}, and this "
@@ -325,9 +327,14 @@ def finish(
         )
         runner = replace(runner, log=log)
         number = 0 if last is None else last.number + 1
-        manifest = runner.epoch(
-            InOrder(nothing(session)), number, last, "" if last is None else last.spark, FINISH
-        )
+        spark_id = "" if last is None else last.spark
+        try:
+            manifest = runner.epoch(InOrder(nothing(session)), number, last, spark_id, FINISH)
+        except Exception as error:
+            found = log.or_lost(without_spark(error) or told_by_task(error), number - 1)
+            if found is error:
+                raise
+            raise found from None  # Spark's, with its traces, says no more
         log.publish(manifest)
         delivery.deliver(log.read(number))
         log.collect(number)
@@ -473,7 +480,7 @@ def _opened(
 
 def _check_last(log: EpochLog, pipeline: Pipeline, options: Mapping[str, Any]) -> EpochManifest | None:
     """The last committed epoch, whose states and clock fit the pipeline."""
-    last = log.last()
+    last = log.unbroken()
     if last is None:
         return None
     if last.finished:

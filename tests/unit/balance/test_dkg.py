@@ -18,7 +18,7 @@ from ordstream.balance.baselines import PKG, Modulo, optimal_approximation, sing
 from ordstream.balance.dkg import DKG, DKGLearner, cost_function, schedule
 from ordstream.balance.grouping import Grouping, KeyMap, SplitKeyMap, check_sent
 from ordstream.balance.keys import key_word
-from ordstream.balance.metrics import deviation, imbalance, key_cost_loads, regression, tuple_loads
+from ordstream.balance.metrics import deviation, imbalance, regression, tuple_loads
 from ordstream.balance.serial_form import SketchBytesError
 from ordstream.errors import PlanError
 
@@ -422,9 +422,6 @@ def test_metrics_by_hand() -> None:
     assert imbalance([5, 5]) == imbalance([0, 0]) == 0.0
     assert deviation([2, 4]) == 1.0  # population: divided by k
     assert regression([2, 3, 4], [100.0, 200.0, 300.0]) == pytest.approx((100.0, -100.0))
-    # "a" three times on 0, "b" twice on 0 and once on 1: 9 + 4 and 1 under a quadratic cost.
-    assert key_cost_loads(list("aaabbb"), [0, 0, 0, 0, 0, 1], 2, np.square).tolist() == [13.0, 1.0]
-    assert key_cost_loads([], [], 2, np.square).tolist() == [0.0, 0.0]
     with pytest.raises(PlanError):
         tuple_loads([0, 3], 3)
 

@@ -146,6 +146,12 @@ def test_an_argument_too_many_points_to_the_help_of_its_command(arguments, capsy
     )  # fmt: skip
 
 
+def test_each_command_says_with_what_it_takes_no_options_of_a_node(capsys):
+    for command, other in (("run", "--engine sql"), ("demo", "--stream")):
+        assert cli.main([command, "--help"]) == 0
+        assert f"ordered node, not with {other}:" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("finished", "serials", "rows", "states", "line"),
     [

@@ -53,7 +53,7 @@ STREAMS = {
 def test_marks_close_what_the_sequential_run_closes(kind, rows, every):
     pipeline = CLOSING[kind](od.Pipeline(SCHEMA))
     data, marks = STREAMS[rows], od.every("t", every)
-    expected = run_serial(pipeline, data, time_punctuation=marks)
+    expected = run_serial(pipeline, data, punctuate=marks)
     assert expected.error is None
     for way in WAYS:
         found = pipeline.run(data, tags=True, punctuate=marks, **way).table
@@ -67,7 +67,7 @@ def test_state_that_moves_between_marks_closes_as_before(kind):
     """What leaves as rows and comes in again has no entry of its own till the next mark."""
     pipeline = CLOSING[kind](od.Pipeline(SCHEMA))
     data, marks = STREAMS["a few at a time"], od.every("t", 13)
-    expected = run_serial(pipeline, data, time_punctuation=marks).table
+    expected = run_serial(pipeline, data, punctuate=marks).table
     with Segment(pipeline, punctuate=marks, workers=0, buckets=2) as segment:
         (name,) = segment.stages
         for start in range(0, ROWS, 250):

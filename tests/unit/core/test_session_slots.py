@@ -140,7 +140,7 @@ def test_time_punctuations_close_sessions(workers):
     data = clicks(rows)
     every = od.every("t", 9)
     for job in jobs(data.schema):
-        expected = run_serial(job, data, time_punctuation=every)
+        expected = run_serial(job, data, punctuate=every)
         assert expected.error is None
         found = job.run(data, workers=workers, chunk_rows=50, punctuate=every)
         assert found.table.to_pylist() == expected.table.to_pylist()

@@ -12,6 +12,7 @@ import pytest
 
 import ordstream as od
 from ordstream.errors import OperatorError
+from ordstream.ground.datetimes import UTC_ZONES
 from ordstream.ground.types import INT64_MAX, INT64_MIN
 from ordstream.testing import run_serial
 
@@ -161,3 +162,14 @@ def test_behind_the_calendar_is_an_error_at_its_row(type_, value, expression):
         with pytest.raises(OperatorError) as caught:
             pipeline.run(data, workers=0, chunk_rows=rows)
         assert (caught.value.serial, str(caught.value)) == (3, str(expected.error))
+
+
+@pytest.mark.parametrize("zone", sorted(UTC_ZONES))
+def test_zones_that_show_utc_read_alike(zone):
+    times = pa.array([0, None, -1, 1_700_000_000_123_456], pa.timestamp("us"))
+    readings = {"h": X.dt.hour(), "d": X.dt.truncate("1d").cast(pa.int64()), "w": X.dt.weekday()}
+    found = [
+        od.Pipeline({"x": type_}).select(**readings).run(pa.table({"x": times.view(type_)}), workers=0).table
+        for type_ in (pa.timestamp("us", zone), pa.timestamp("us", "UTC"))
+    ]
+    assert found[0] == found[1]

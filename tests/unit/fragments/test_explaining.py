@@ -45,6 +45,38 @@ def test_what_a_run_would_refuse_explain_refuses():
         PIPELINE.explain(grouping="posg")
     with pytest.raises(od.PlanError, match="give one"):
         PIPELINE.explain(processes=2, balance=od.Mixed(), grouping={"count_2": od.DKG().fit([1, 2], 2)})
-    with pytest.raises(od.PlanError, match="no option 'workers'"):
-        PIPELINE.explain(processes=2, workers=2)
+    with pytest.raises(od.PlanError, match="workers must be 0"):
+        PIPELINE.explain(processes=2, workers=2, grouping="posg", grouping_key="item")
+    with pytest.raises(od.PlanError, match="scheduler must be one of"):
+        PIPELINE.explain(scheduler="fifo")
+    with pytest.raises(od.PlanError, match="unknown option 'steps'"):
+        PIPELINE.explain(steps=True)
     assert PIPELINE.explain(processes=1) == PIPELINE.explain()
+
+
+def test_options_of_a_run_that_change_nothing_are_taken():
+    """What is given to `run` can be given to `explain`."""
+    every = od.every("item", 5)
+    for options in ({}, {"processes": 2}, {"nodes": 2}):
+        assert PIPELINE.explain(**options, punctuate=every, workers=2, merge_by=None) == PIPELINE.explain(
+            **options
+        )
+    assert PIPELINE.explain(emit=None, processes=None) == PIPELINE.explain()
+    with pytest.raises(od.PlanError, match="leave outputs= out, and explain each"):
+        PIPELINE.explain(outputs={"all": PIPELINE})
+
+
+def test_nodes_and_processes_are_not_given_together():
+    with pytest.raises(od.PlanError, match=r"nodes= is the cut in Spark, processes= .*: give one"):
+        PIPELINE.explain(nodes=2, processes=2)
+
+
+@pytest.mark.parametrize("given", ["anything", {"user": od.Mixed()}, 0.08])
+def test_one_process_refuses_a_balance_that_several_refuse(given):
+    for pipeline in (PIPELINE, FRONT):
+        for processes in (1, 2):
+            with pytest.raises(od.PlanError, match="balance must be one policy for all operators"):
+                pipeline.run(pa.table({"user": [1], "item": [1]}), processes=processes, balance=given)
+    with pytest.raises(od.PlanError, match="no operator of this pipeline has a key"):
+        FRONT.explain(processes=1, balance=od.Mixed())
+    assert PIPELINE.explain(processes=1, balance=od.Mixed()) == PIPELINE.explain()

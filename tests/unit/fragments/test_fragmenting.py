@@ -12,6 +12,7 @@ from ordstream.fragments import fragmenting
 from ordstream.fragments.exchange import Route
 from ordstream.fragments.processes import prepare
 from ordstream.ground import ordertags
+from ordstream.node import node
 from ordstream.reference.run_serial import run_serial
 
 SOURCE = pa.schema([("a", pa.int64()), ("b", pa.string()), ("x", pa.float64())])
@@ -45,7 +46,7 @@ def test_a_fragment_ends_where_the_key_changes():
         .scan(n=od.count(), name="first")
         .select("a", "b", "n", name="chosen")
         .key_by("b")
-        .count("m", operator="second")
+        .count("m", name="second")
         .top_k(3, by="m", name="top")
         .rename({"b": "letter"}, name="renamed")
     )
@@ -63,16 +64,14 @@ def test_a_fragment_ends_where_the_key_changes():
 
 def test_operators_of_one_partitioning_stay_together():
     same = od.Pipeline(SOURCE).key_by("a").scan(n=od.count(), name="one").rename({"a": "k"}, name="renamed")
-    assert keys(same.key_by("k").count(operator="two")) == [([], None), (["one", "renamed", "two"], ["a"])]
+    assert keys(same.key_by("k").count(name="two")) == [([], None), (["one", "renamed", "two"], ["a"])]
     # equal (k, b) have equal k: they are in one node already
-    finer = same.key_by("k", "b").count(operator="two")
+    finer = same.key_by("k", "b").count(name="two")
     assert keys(finer) == [([], None), (["one", "renamed", "two"], ["a"])]
-    computed = (
-        same.with_columns((od.col("k") + 0).alias("k"), name="computed").key_by("k").count(operator="two")
-    )
+    computed = same.with_columns((od.col("k") + 0).alias("k"), name="computed").key_by("k").count(name="two")
     assert keys(computed)[-1] == (["two"], ["k"])
     coarser = (
-        od.Pipeline(SOURCE).key_by("a", "b").scan(n=od.count(), name="one").key_by("a").count(operator="two")
+        od.Pipeline(SOURCE).key_by("a", "b").scan(n=od.count(), name="one").key_by("a").count(name="two")
     )
     assert keys(coarser) == [([], None), (["one"], ["a", "b"]), (["two"], ["a"])]
 
@@ -80,10 +79,10 @@ def test_operators_of_one_partitioning_stay_together():
 def test_one_state_for_all_runs_in_one_node_and_what_follows_it_too():
     pipeline = (
         od.Pipeline(SOURCE)
-        .count(operator="all")
+        .count(name="all")
         .scan(n=od.count(), name="again")
         .key_by("n")
-        .count("m", operator="keyed")
+        .count("m", name="keyed")
     )
     assert keys(pipeline) == [([], None), (["all", "again"], []), (["keyed"], ["n"])]
     assert [fragment.nodes(4) for fragment in fragmenting.fragments_of(pipeline.plan)] == [4, 1, 4]
@@ -147,7 +146,7 @@ def test_step_keys_order_as_arrow_sorts(kind, values):
         {"k": pa.concat_arrays([ascending[::-1], ascending]), "j": pa.concat_arrays([ascending] * 2)}
     )
     pipeline = od.Pipeline(table.schema).key_by("k", "j").count(emit="final")
-    with pipeline.stream(table, tags=True, steps=True, workers=0) as out:
+    with node.stream(pipeline, table, tags=True, steps=True, workers=0) as out:
         batches = list(out)
         ((name, (first, ends, data)),) = out.steps.flush().items()
     rows = pa.Table.from_batches(batches)

@@ -141,7 +141,7 @@ def test_each_node_gives_one_row(whole):
 
 @pytest.mark.parametrize("above", [None, 0, 9, 10])
 def test_a_count_and_its_bound(above):
-    pipeline = od.Pipeline(SOURCE).filter(od.col("t")).count("n", above=above, operator="all")
+    pipeline = od.Pipeline(SOURCE).filter(od.col("t")).count("n", above=above, name="all")
     for whole in (False, True):
         found, ran = spread(pipeline, range(10), whole=whole)
         assert found.table.equals(run_serial(final(pipeline), source(range(10))).table)

@@ -93,8 +93,8 @@ def test_markers_need_no_credit_and_the_state_leaves_with_its_key(nodes, tmp_pat
 
 def test_a_state_that_does_not_fit_is_refused_before_a_node_begins():
     table = pa.table({"k": [1, 2], "v": [3, 4]})
-    one = od.Pipeline(table.schema).key_by("k").count("n", operator="it")
-    other = od.Pipeline(table.schema).key_by("v").count("n", operator="it")
+    one = od.Pipeline(table.schema).key_by("k").count("n", name="it")
+    other = od.Pipeline(table.schema).key_by("v").count("n", name="it")
     snapshot = run_here(one, table, 2, {"end": "suspend"}).snapshot
     with pytest.raises(od.CheckpointError, match="'it'"):
         run_here(other, table, 2, {"restore": snapshot})

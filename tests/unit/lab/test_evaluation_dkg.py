@@ -7,11 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from ordstream.balance.baselines import optimal_approximation, universal
 from ordstream.balance.dkg import DKG
-from ordstream.balance.metrics import imbalance, key_cost_loads, tuple_loads
+from ordstream.balance.keys import key_words
+from ordstream.balance.metrics import imbalance, tuple_loads
 from ordstream.lab.evaluation import dkg
 from ordstream.lab.evaluation.experiment import Options, Result
 
@@ -32,6 +34,33 @@ def test_the_trainer_builds_what_learning_tuple_by_tuple_builds(variant: Any) ->
                 trainer.build(k, theta=theta, mu=mu, variant=variant).to_bytes()
                 == learner.build().to_bytes()
             )
+
+
+def key_cost_loads(keys: Any, routes: npt.ArrayLike, instances: int, cost: Any) -> npt.NDArray[np.float64]:
+    """Load of each instance when a key that occurs f times there costs `cost(f)` there (DKG, section 5.2: f
+    squared).
+
+    Parameters
+    ----------
+    keys : column of keys (m)
+    routes : int array (m)
+    instances : int
+        k.
+    cost : callable
+        Frequencies (float64 array) to loads (array of the same length).
+    """
+    placed = np.asarray(routes, dtype=np.int64)
+    words, key = np.unique(key_words(keys), return_inverse=True)
+    pairs, counts = np.unique(key.astype(np.int64) * instances + placed, return_counts=True)
+    return tuple_loads(
+        pairs % instances if len(words) else pairs, instances, cost(counts.astype(np.float64))
+    )
+
+
+def test_loads_by_key_cost_by_hand() -> None:
+    """ "a" three times on 0, "b" twice on 0 and once on 1: 9 + 4 and 1 under a quadratic cost."""
+    assert key_cost_loads(list("aaabbb"), [0, 0, 0, 0, 0, 1], 2, np.square).tolist() == [13.0, 1.0]
+    assert key_cost_loads([], [], 2, np.square).tolist() == [0.0, 0.0]
 
 
 def test_loads_by_item_are_loads_by_tuple() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
+from ordstream.fragments.process_stream import ProcessStream
 
 TABLE = pa.table({"x": [1, 2, 3]})
 PIPELINE = od.Pipeline(TABLE.schema).filter(od.col("x") > 1)
@@ -57,3 +58,14 @@ def test_results_are_still_tables_to_others_and_can_be_copied():
     assert PIPELINE.run(result).table.equals(result.table)
     for made in (copy.copy(outputs), copy.deepcopy(outputs), pickle.loads(pickle.dumps(outputs))):
         assert made["a"].equals(outputs["a"])
+
+
+def test_a_stream_shows_its_columns_or_outputs():
+    with PIPELINE.stream(TABLE) as stream:
+        assert repr(stream) == "<ordstream.Stream of x>"
+    with PIPELINE.stream(TABLE, outputs={"a": PIPELINE, "b": PIPELINE}) as stream:
+        assert repr(stream) == "<ordstream.OutputStream of a, b>"
+    stream = ProcessStream.__new__(ProcessStream)
+    assert repr(stream) == "<ordstream.ProcessStream of >"
+    stream.schema = TABLE.schema
+    assert repr(stream) == "<ordstream.ProcessStream of x>"

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import ordstream as od
+from ordstream.ground.batches import BATCH_ROWS
 from ordstream.node import file_sources, source
-from ordstream.node.positions import MemorySource, Positions, resume
+from ordstream.node.positions import MemorySource, Positions
 
 SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string())])
 
@@ -32,6 +33,11 @@ def cut(*sizes):
         found.append(rows_of(first, first + size))
         first += size
     return found
+
+
+def resume(data, value):
+    """The batches behind a place that `Positions.at` gave."""
+    return iter(Positions(data, start=value))
 
 
 def values(batches):
@@ -177,12 +183,12 @@ def test_a_wide_and_a_huge_batch(tmp_path):
     wide = pa.record_batch([pa.array([k]) for k in range(3000)], names=[f"c{k}" for k in range(3000)])
     assert next(iter(resume([wide, wide], {"source": 0, "rows": 1}))).equals(wide)
     path = tmp_path / "huge.parquet"
-    rows = 3 * file_sources.READ_ROWS + 17
+    rows = 3 * BATCH_ROWS + 17
     pq.write_table(pa.table({"a": range(rows), "s": ["x"] * rows}, schema=SCHEMA), path, row_group_size=rows)
     positions = Positions(od.ParquetSource(path))
     batches = list(positions)
-    assert max(batch.num_rows for batch in batches) <= file_sources.READ_ROWS
-    for serial in (0, 1, file_sources.READ_ROWS, file_sources.READ_ROWS + 1, rows - 1, rows):
+    assert max(batch.num_rows for batch in batches) <= BATCH_ROWS
+    for serial in (0, 1, BATCH_ROWS, BATCH_ROWS + 1, rows - 1, rows):
         found = list(resume(od.ParquetSource(path), positions.at(serial)))
         assert sum(batch.num_rows for batch in found) == rows - serial
         assert not found or found[0].column("a")[0].as_py() == serial
@@ -344,6 +350,15 @@ def test_a_place_of_another_source_is_refused(tmp_path, value):
 
 def generator():
     yield from cut(3)
+
+
+def test_a_source_shows_its_files(tmp_path):
+    paths = [tmp_path / f"{name}.parquet" for name in "ab"]
+    for path in paths:
+        pq.write_table(pa.table({"x": [1]}), path)
+    assert repr(od.ParquetSource(paths[0])) == f"ParquetSource({str(paths[0])!r})"
+    assert repr(od.ParquetSource(paths)) == f"ParquetSource({str(paths[0])!r}, 2 files)"
+    assert repr(od.IpcSource([])) == "IpcSource(0 files)"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import ordstream as od
 from ordstream.node import node, run_options
 from ordstream.node.run_options import OPTIONS, RunOptions, StreamOptions
-from ordstream.node.settings import EMITS, PARTITIONINGS, REORDERS, SCHEDULERS, Settings
+from ordstream.node.settings import EMITS, OF_FRAGMENTS, PARTITIONINGS, REORDERS, SCHEDULERS, Settings
 
 FUNCTIONS = {
     "Pipeline.run": (od.Pipeline.run, RunOptions),
@@ -24,7 +24,7 @@ FUNCTIONS = {
 DESCRIBED = re.compile(r"^(\w+) : (.+), default (.+)$", re.MULTILINE)
 WIDTH = 110
 OF_PROCESSES = {"processes", "balance", "grouping", "grouping_key"}
-UNKNOWN = r"unknown option 'worker'; options are .*Did you mean 'workers'\?"
+UNKNOWN = r"unknown option 'worker'\. Did you mean 'workers'\? Options are .*\bworkers\b"
 
 
 def names(options):
@@ -34,7 +34,8 @@ def names(options):
 def test_every_option_of_a_run_has_a_default_and_a_type():
     """`Settings` is the table of defaults; those of several processes are no settings of a node."""
     settings = {field.name for field in fields(Settings)}
-    assert set(names(RunOptions)) | set(names(StreamOptions)) == settings | OF_PROCESSES
+    known = settings.difference(OF_FRAGMENTS) | OF_PROCESSES
+    assert set(names(RunOptions)) | set(names(StreamOptions)) == known
     assert set(names(StreamOptions)) - set(names(RunOptions)) == {"partial", "partial_after"}
     assert set(names(RunOptions)) <= set(names(StreamOptions))
 
@@ -76,11 +77,24 @@ def test_unknown_option_still_names_the_closest():
     for run in (pipeline.run, pipeline.stream):
         with pytest.raises(od.PlanError, match=UNKNOWN):
             run(data, worker=2)
-    with pytest.raises(od.PlanError, match="partial is an option of stream"):
-        pipeline.run(data, partial=True)
+    for option in ({"partial": True}, {"partial_after": 0.5}):
+        for more in ({}, {"outputs": {"p": pipeline}}, {"processes": 2}):
+            with pytest.raises(od.PlanError, match=f"{next(iter(option))} is an option of stream"):
+                pipeline.run(data, **option, **more)
     for run in (node.run, node.stream):
         with pytest.raises(od.PlanError, match="processes is an option of Pipeline"):
             run(pipeline, data, processes=2)
+
+
+@pytest.mark.parametrize("option", [{"given_marks": True}, {"steps": True}, {"absent": ("i",)}])
+def test_what_only_fragments_give_is_unknown(option):
+    """Each changed the result, or hid a column of a failing row, and `help` showed it."""
+    pipeline = od.Pipeline({"i": "int64"})
+    data = pa.table({"i": [1]})
+    for run in (pipeline.run, pipeline.stream, node.run):
+        for more in ({}, {"processes": 2}) if run is not node.run else ({},):
+            with pytest.raises(od.PlanError, match=f"unknown option '{next(iter(option))}'"):
+                run(*(pipeline,) * (run is node.run), data, **option, **more)
 
 
 RIGHT = """

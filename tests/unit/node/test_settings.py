@@ -9,7 +9,14 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.node.settings import PARTITIONINGS, REORDERS, SCHEDULERS, Settings, make_settings
+from ordstream.node.settings import (
+    PARTITIONINGS,
+    REORDERS,
+    SCHEDULERS,
+    Settings,
+    make_settings,
+    refuse_state,
+)
 
 
 def test_defaults():
@@ -69,8 +76,22 @@ def test_positive_numbers(name):
             make_settings({name: value})
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_and_flags_of_numpy():
+    """np.float32(5) was compared with a number that it rounds to infinity, with a warning."""
+    for name in ("slice_us", "window_us", "capacity", "chunk_us", "partial_after"):
+        for value in (np.float32(5), np.float64(5), np.int8(5)):
+            assert getattr(make_settings({name: value}), name) == 5
+        with pytest.raises(od.PlanError, match=f"{name} must be "):
+            make_settings({name: np.float32("inf")})
+    for value in (np.True_, np.False_):
+        assert make_settings({"tags": value}).tags is bool(value)
+    with pytest.raises(od.PlanError, match="tags must be True or False, got 1"):
+        make_settings({"tags": 1})
+
+
 def test_unknown_option_lists_the_known_ones():
-    with pytest.raises(od.PlanError, match=r"unknown option 'worker'; options are .*\bworkers\b"):
+    with pytest.raises(od.PlanError, match=r"unknown option 'worker'\. Did .* Options are .*\bworkers\b"):
         make_settings({"worker": 2})
 
 
@@ -84,7 +105,7 @@ def test_an_option_of_pipelines_is_meant(given, meant):
     """Those of several processes, sources and outputs are listed; what only fragments give is not."""
     pipeline = od.Pipeline({"x": int})
     for start in (pipeline.run, pipeline.stream):
-        with pytest.raises(od.PlanError, match=rf"options are .*Did you mean '{meant}'\?") as caught:
+        with pytest.raises(od.PlanError, match=rf"Did you mean '{meant}'\? Options are ") as caught:
             start([], **{given: 2})
         assert "given_marks" not in str(caught.value)
 
@@ -122,9 +143,12 @@ def test_processes_are_an_option_of_pipelines_only():
     assert make_settings({"processes": None}) == make_settings({})
 
 
-def test_the_closest_option_is_named():
-    with pytest.raises(od.PlanError, match=r"Did you mean 'workers'\?"):
+def test_the_closest_option_is_named_in_front_of_the_others():
+    text = r"^unknown option 'worker'\. Did you mean 'workers'\? Options are "
+    with pytest.raises(od.PlanError, match=text):
         make_settings({"worker": 2})
+    with pytest.raises(od.PlanError, match=r"^unknown option 'x_y_z'; options are "):
+        make_settings({"x_y_z": 2})
     assert make_settings({"chunk_rows": "auto"}).chunk_rows is None
 
 
@@ -175,3 +199,10 @@ def test_progress_takes_two_numbers(progress):
     """It was a TypeError in the middle of the run."""
     with pytest.raises(od.PlanError, match=r"progress: it is called as progress\(issued, emitted\)"):
         make_settings({"progress": progress})
+
+
+def test_a_state_that_can_not_stay_is_sent_where_it_can():
+    """It said "run in one node", and one node of Spark refuses it too."""
+    with pytest.raises(od.PlanError, match=r"^checkpoint can't be .* with Spark.* od\.spark\.stream\("):
+        refuse_state(make_settings({"checkpoint": "state"}), "Spark")
+    refuse_state(make_settings({"end": "finish"}), "Spark")

@@ -339,7 +339,7 @@ def test_a_clock_goes_on_by_its_own_column_only(tmp_path, processes, first, seco
         pipeline.run(TIMES, punctuate=od.every(second, 10), **more)
     twice = od.Pipeline(TIMES.schema).with_columns(twice=od.col(first) * 2).key_by("k")
     united = od.union(
-        twice.count("n", operator="count_1").select("k", "n"),
+        twice.count("n", name="count_1").select("k", "n"),
         twice.window(od.tumbling(10), time="twice").aggregate(n=od.count()).select("k", "n"),
     )
     with pytest.raises(od.CheckpointError, match=rf"clock is the column '{first}' .* is 'twice' \(int64\)"):

@@ -39,7 +39,7 @@ def aggregate(*, emit="updates", **aggregations):
 
 
 def counts(emit):
-    return lambda keyed: keyed.count("n", emit=emit, operator="c")
+    return lambda keyed: keyed.count("n", emit=emit, name="c")
 
 
 def process(fn=None, *, state=FIELDS, version=None, compiled=False, on_flush=None):

@@ -126,7 +126,7 @@ def test_a_key_is_forgotten_when_a_punctuation_closed_its_session():
     data = pa.table({"t": [0, 1, 50, 60, 99], "of": [10, 11, 50, 9, 8], "k": [1, 2, 3, 1, 1]})
     for collect in ({}, {"list": "k"}):
         built = od.Pipeline(data.schema).key_by("k").sessionize("of", 5, collect)
-        expected = run_serial(built, data, time_punctuation=od.every("t", 20))
+        expected = run_serial(built, data, punctuate=od.every("t", 20))
         assert [row[1:3] for row in expected.rows] == [(10, 10), (11, 11), (50, 50), (9, 9), (8, 8)]
         agree(built, expected, run_core(built, data, punctuate=od.every("t", 20), workers=2, chunk_rows=1))
         without = run_serial(built, data)
@@ -145,10 +145,10 @@ def test_punctuations_need_an_ascending_column(configuration):
             .key_by("k")
             .process(lambda r, s, e: None, schema={"n": int}, init=list, on_time=told)
         )
-        expected = run_serial(built, data, time_punctuation=every)
+        expected = run_serial(built, data, punctuate=every)
         agree(built, expected, run_core(built, data, punctuate=every, **configuration))
     data = pa.table({"t": [3, None, 12, 11]})
-    error = run_serial(od.Pipeline(data.schema), data, time_punctuation=every).error
+    error = run_serial(od.Pipeline(data.schema), data, punctuate=every).error
     assert isinstance(error, SourceError)
     assert str(error).startswith(
         "tuple 4 of the source: column 't' runs backwards: 11 after 12; punctuate=od.every(...) needs it"
@@ -184,7 +184,7 @@ def test_what_is_said_shows_times_as_times():
 @pytest.mark.parametrize("on_error", ["fail", "skip"])
 @pytest.mark.parametrize("key", [(), ("b",), ("s", "x")], ids=str)
 @settings(max_examples=15, deadline=None)
-@given(rows=ROWS, columns=st.lists(st.sampled_from("ijuxf"), min_size=1, max_size=3))
+@given(rows=ROWS, columns=st.lists(st.sampled_from("ijuxf"), min_size=1, max_size=3, unique=True))
 def test_assert_ordered_equals_the_reference(key, on_error, rows, columns):
     """Integers, floats, nulls, NaN and -0.0: sorted rows pass, others fail where the reference fails."""
     keyed = pipeline().key_by(*key) if key else pipeline()

@@ -99,5 +99,5 @@ def test_keys_that_stay_are_due_where_others_left_as_rows(way, gone):
     with Segment(pipeline, workers=0, buckets=1, punctuate=clock) as segment:
         segment.push(others)
         assert same_states(left, segment.state())
-    expected = run_serial(pipeline, others, time_punctuation=clock).table
+    expected = run_serial(pipeline, others, punctuate=clock).table
     assert found.filter(pc.field("k") != gone).equals(expected)

@@ -227,7 +227,7 @@ def test_a_state_that_begins_elsewhere_is_refused():
 
 @pytest.mark.parametrize("fills", ["zero", 0, -1, 1.5, [1]])
 def test_it_is_true_or_false_or_a_length_of_time(fills):
-    with pytest.raises(od.PlanError, match="window_1: fill_gaps must be"):
+    with pytest.raises(od.PlanError, match="window: fill_gaps must be"):
         filled(od.tumbling(5), fills=fills)
 
 

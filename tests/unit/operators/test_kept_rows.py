@@ -26,7 +26,7 @@ FEW = pa.table({
 
 def checked(pipeline: od.Pipeline, data: pa.Table, **options) -> list[dict]:
     """The rows that every run gives, with their serials."""
-    expected = run_serial(pipeline, data, time_punctuation=options.get("punctuate"))
+    expected = run_serial(pipeline, data, punctuate=options.get("punctuate"))
     for workers, rows in ((0, 1), (1, 3), (2, 64)):
         found = pipeline.run(data, workers=workers, chunk_rows=rows, tags=True, **options).table
         assert found.drop(["_serial", "_index"]).equals(expected.table)

@@ -62,6 +62,9 @@ def test_many_keys_over_workers_and_chunks():
         ({"i": "j"}, "duplicate column name"),
         ({"a": "nothing"}, "nothing"),
         ({"": "i"}, "a name must be a non-empty str"),
+        (["i", "i"], r"lag_1: duplicate column name\(s\) 'i'"),
+        (["i", od.col("i")], r"lag_1: duplicate column name\(s\) 'i'"),
+        (od.col("i") + 1, "lag_1: a column name is needed, got .*compute it first"),
     ],
 )
 def test_mistakes(columns, message):
@@ -76,6 +79,10 @@ def test_columns_without_names_have_their_own_with_a_suffix():
         (keyed.lag("a"), ["a_lag"]),
         (keyed.lag(["a", "s"], 2), ["a_lag", "s_lag"]),
         (keyed.lead(("s",)), ["s_lead"]),
+        (keyed.lag(od.col("a")), ["a_lag"]),
+        (keyed.lag([od.col("a"), "s"], 2), ["a_lag", "s_lag"]),
+        (keyed.lead(od.col("s")), ["s_lead"]),
+        (keyed.lag({"b": od.col("a")}), ["b"]),
     ):
         assert build.schema.names == ["k", "a", "s", *names]
         assert build.run(data).table.equals(run_serial(build, data).table)

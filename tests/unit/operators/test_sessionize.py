@@ -58,7 +58,7 @@ def test_sessionize_closes_at_time_punctuations(rows, timeout, period):
         (row for row in rows if None not in row[1:] and abs(row[1]) < 1000), key=lambda row: row[1]
     )
     line = od.Pipeline(EVENT_SCHEMA).key_by("user").sessionize("ts", timeout, {"items": "item"})
-    expected = run_serial(line, serial_input(EVENT_SCHEMA, rows), time_punctuation=od.every("ts", period))
+    expected = run_serial(line, serial_input(EVENT_SCHEMA, rows), punctuate=od.every("ts", period))
     times, latest = {}, None
     for position, row in enumerate(rows):
         if latest is None or row[1] // period > latest:

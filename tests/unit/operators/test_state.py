@@ -162,7 +162,7 @@ def test_a_key_that_is_there_already_is_refused_by_name(build, key, way):
 
 
 def test_a_second_row_of_an_operator_without_a_key_is_refused():
-    built = od.Pipeline(MIXED.schema).count(operator="all")
+    built = od.Pipeline(MIXED.schema).count(name="all")
     with (
         Segment(built, workers=0) as segment,
         pytest.raises(od.PlanError, match="one state, and it is there already"),
@@ -212,7 +212,7 @@ def test_values_that_no_state_has_are_refused(rows, message):
     ],
 )
 def test_rows_of_another_schema_are_refused_by_their_difference(table, difference):
-    built = od.Pipeline(MIXED.schema).key_by("k").count(operator="hits")
+    built = od.Pipeline(MIXED.schema).key_by("k").count(name="hits")
     with (
         Segment(built, workers=0) as segment,
         pytest.raises(od.SchemaError, match=f"operator 'hits' .*{difference}"),
@@ -292,7 +292,7 @@ def test_a_large_map_gives_its_memory_back():
     n = 200_000
     keys = np.arange(n) * 31
     data = pa.table({"k": keys})
-    built = od.Pipeline(data.schema).key_by("k").count(emit="final", operator="hits")
+    built = od.Pipeline(data.schema).key_by("k").count(emit="final", name="hits")
     with Segment(built, workers=0, buckets=1) as segment:
         segment.push(data, rows=50_000)
         before = segment.bytes("hits")
@@ -315,7 +315,7 @@ def test_keys_of_a_page_that_cannot_split_come_leave_and_go(workers):
     """Behind a closed page its further keys lie in the spill."""
     keys = np.array(keys_of_one_page(14_000))
     data = pa.table({"k": np.concatenate([keys, keys[::2]])})
-    built = od.Pipeline(data.schema).key_by("k").count(emit="final", operator="count")
+    built = od.Pipeline(data.schema).key_by("k").count(emit="final", name="count")
     expected = exact_rows([run_serial(built, data).table], built.schema)
     options = {"workers": workers, "buckets": 1, "rows": 20_000, "most": 50_000}
     batches, _ = run_cut(built, data, [12_500, 15_000], [options])

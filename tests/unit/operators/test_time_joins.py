@@ -42,7 +42,7 @@ def keyed(schema: pa.Schema = SCHEMA) -> od.KeyedPipeline:
 
 def checked(made: od.Pipeline, data: pa.Table, **options) -> list[dict]:
     """The rows that every run gives, with their serials."""
-    expected = run_serial(made, data, time_punctuation=options.get("punctuate"))
+    expected = run_serial(made, data, punctuate=options.get("punctuate"))
     assert expected.error is None, expected.error
     for workers, size in ((0, 1), (1, 3), (2, 64)):
         found = made.run(data, workers=workers, chunk_rows=size, tags=True, **options).table

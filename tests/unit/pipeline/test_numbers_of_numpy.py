@@ -119,3 +119,16 @@ def test_an_option_that_is_no_number_is_told_by_its_name(name, tmp_path):
 def test_a_log_of_shedding_that_is_none_is_refused_where_nothing_sheds(log):
     with pytest.raises(od.PlanError, match="shed_log is the table"):
         BASE.key_by("k").count("c").run(TABLE, shed_log=log)
+
+
+def test_numpys_floats_are_numbers():
+    share, rate = np.float32(0.5), np.float32(2)
+    assert BASE.sample(share).explain() == BASE.sample(0.5).explain()
+    assert od.Frozen(rate, workers=np.int64(2), seed=np.int8(3)) == od.Frozen(2.0, 2.0, 3)
+    shed = BASE.shed("1ms", "k", most_dropped=share, window=np.int64(64), seed=np.int64(1))
+    assert shed.explain() == BASE.shed("1ms", "k", most_dropped=0.5, window=64, seed=1).explain()
+    for wrong in (True, np.True_, np.float32("nan"), np.float32(-1), "1"):
+        with pytest.raises(od.PlanError, match="sample_1: fraction must be a number"):
+            BASE.sample(wrong)
+        with pytest.raises(od.PlanError, match="Frozen: rate must be a positive number"):
+            od.Frozen(wrong)

@@ -92,6 +92,7 @@ def test_project_stages(p):
     assert names(p.with_columns(price=col("price") + 1, new=od.lit(1))) == [*SCHEMA.names, "new"]
     assert names(p.drop("tags", "page")) == ["user", "ts", "item", "price"]
     assert names(p.rename({"item": "article"}))[2] == "article"
+    assert names(p.rename({col("item"): "article"}))[2] == "article"
     assert names(p.select(col("user").alias("name"))) == ["name"]
 
 
@@ -170,6 +171,9 @@ SCHEMA_MISTAKES = {
     "unknown in expression": (lambda p: p.filter(col("usr") > 0), "Did you mean 'user'"),
     "not boolean": (lambda p: p.filter(col("user")), "boolean"),
     "duplicate": (lambda p: p.select("user", "user"), "duplicate.*'user'"),
+    "dropped twice": (lambda p: p.drop("item", col("item")), r"drop_1: duplicate column name\(s\) 'item'"),
+    "renamed twice": (lambda p: p.rename({"item": "a", col("item"): "b"}), r"rename_1: duplicate .* 'item'"),
+    "ordered twice": (lambda p: p.assert_ordered("ts", "ts"), "assert_ordered_1: duplicate .* 'ts'"),
     "duplicate by rename": (lambda p: p.rename({"user": "item"}), "duplicate.*'item'"),
     "nothing left": (lambda p: p.drop(*p.schema.names), "at least one"),
     "no name": (lambda p: p.select(col("user") + 1), "alias"),
@@ -207,7 +211,7 @@ PLAN_MISTAKES = {
     "emit": (lambda p: p.count(emit="last"), "updates"),
     "nothing to scan": (lambda p: p.scan(), "at least one aggregation"),
     "not an aggregation": (lambda p: p.scan(x="item"), "must be an aggregation"),
-    "same name": (lambda p: p.count(operator="x").count(operator="x"), "names must be unique"),
+    "same name": (lambda p: p.count(name="x").count(name="x"), "names must be unique"),
     "on_error": (lambda p: p.filter(col("user") > 0, on_error="ignore"), "'fail', 'skip', 'dead"),
     "no schema": (lambda p: p.flat_map(print), "needs schema="),
     "map of expression": (lambda p: p.map(col("user") + 1, schema={"a": int}), "use select"),

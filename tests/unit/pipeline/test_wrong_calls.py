@@ -46,6 +46,17 @@ X, S, TS = od.col("x"), od.col("s"), od.col("ts")
         (lambda: S.str.lower != "a", r"lower is a method, and is called before it is compared"),
         (lambda: od.col("l").list.length == 1, "length is a method"),
         (lambda: np.where(X > 1, 1, 0), r"np\.where looks at arrays, .*od\.when\(condition, value\)"),
+        (lambda: P.run(), r"^run\(\) missing 1 .*'data'; the call is run\(data, \*, outputs=None"),
+        (lambda: P.stream(), r"^stream\(\) missing 1 .*'data'; the call is stream\(data, \*, outputs=None"),
+        (lambda: run_serial(P, DATA, workers=2), r"'workers'; the call is run_serial\(pipeline, data, \*"),
+        (lambda: od.Pipeline(DATA.schema, "clicks"), r"^Pipeline\(\) .*; the call is Pipeline\(schema, \*"),
+        (lambda: od.Mixed(thetta=1), r"^Mixed\(\) .*'thetta'; the call is Mixed\(theta=0\.08"),
+        (lambda: od.OrderTag(), r"^OrderTag\(\) missing .*; the call is OrderTag\(serial, index=-1\)$"),
+        (lambda: od.IpcSource(), r"^IpcSource\(\) missing .*; the call is IpcSource\(paths\)$"),
+        (lambda: X.is_between(1), r"^is_between\(\) .*; the call is is_between\(low, high\)$"),
+        (lambda: S.str.len_chars(1), r"^str\.len_chars\(\) .*; the call is str\.len_chars\(\)$"),
+        (lambda: od.when(), r"^when\(\) .*; the call is when\(condition, value=<by then\(value\)>\)$"),
+        (lambda: P.top_k(2, "x", descending=False), r"'descending': behind key_by; .* holds -by"),
         (lambda: od.col("l").list[0], r"`\.list` has no items: an element is \.list\.get\(0\)"),
     ],
 )
@@ -79,9 +90,28 @@ def test_a_wrong_call_is_a_type_error_that_says_what_to_write(make, text):
         (lambda: K.aggregate(n=X), r"got x: say which value of many, such as od\.last\(x\)$"),
         (lambda: K.scan(lambda a, b: a), r"a function with a state goes to process\(function"),
         (lambda: P.reorder("s", slack="1s"), "reorder_1: slack: the time column 's' must be"),
-        (lambda: od.sum("x").over("k"), r"so far it is key_by\(\.\.\.\)\.scan\(name=od\.sum"),
+        (lambda: od.sum("x").over("k"), r"a running value is key_by\(\.\.\.\)\.scan\(name=od\.sum"),
         (lambda: od.sum("x").cast(int), r"\.aggregate\(name=od\.sum\(\.\.\.\)\)\.with_columns"),
         (lambda: od.when(X > 1).then(1).else_(2), r"write otherwise\(value\)$"),
+        (lambda: od.when(X > 1).otherwise(2), r"has no 'otherwise': add \.then\(value\) first$"),
+        (lambda: od.when(None), r"^when: a condition is needed, such as .*, got None$"),
+        (lambda: od.when(X > 1, 2).when(None, 3), r"^when: a condition is needed, such as .*, got None$"),
+        (lambda: od.Pipline, r"has no attribute 'Pipline'; did you mean 'Pipeline'\?$"),
+        (lambda: P.fliter, r"a Pipeline has no 'fliter'; did you mean 'filter'\?$"),
+        (lambda: K.agregate, r"a KeyedPipeline has no 'agregate'; did you mean 'aggregate'\?$"),
+        (lambda: X.isnul, r"an expression has no 'isnul'; did you mean 'is_null'\?$"),
+        (lambda: S.str.uper, r"`\.str` has no 'uper'; did you mean 'upper'\?$"),
+        (lambda: TS.dt.yaer, r"`\.dt` has no 'yaer'; did you mean 'year'\?$"),
+        (lambda: od.col("l").list.lenght, r"`\.list` has no 'lenght'; did you mean 'length'\?$"),
+        (lambda: X.is_in(5), "^is_in takes a list of values, got 5"),
+        (lambda: X.isin(5), "^isin takes a list of values, got 5"),
+        (lambda: K.diff("x", n=0), "^diff_1: n must be an int of at least 1, got 0$"),
+        (lambda: K.forward_fill(None), "^forward_fill_1: a column name is needed, got None$"),
+        (lambda: P.shed("1ms", "k", epsilon=-1), "^shed_1: epsilon must be positive, not -1$"),
+        (lambda: P.shed("1ms", "k", delta=2), "^shed_1: delta must lie between 0 and 1, not 2$"),
+        (lambda: K.window(od.rows(2)).aggregate(n=od.count(), emit="both"), "^rolling_1: od.rows has a win"),
+        (lambda: S + S.str, r"^s\.str \(Strings\) can't be a constant"),
+        (lambda: P.filter(od.sum("x")), r"got od\.sum\('x'\)$"),
     ],
 )
 def test_other_errors_say_it_too(make, text):
@@ -145,9 +175,6 @@ def test_what_users_call_is_what_it_was():
     for function in (od.sum, od.Pipeline.lag, od.tumbling):
         assert pickle.loads(pickle.dumps(function)) is function
     assert str(inspect.signature(od.Pipeline.drop)).startswith("(self, *columns: 'str', name: 'str | None'")
-    with pytest.warns(DeprecationWarning, match="names the output column") as warned:
-        K.count(name="n")
-    assert warned[0].filename == __file__
 
 
 @pytest.mark.parametrize(
@@ -159,7 +186,7 @@ def test_an_interval_of_the_calendar_in_words(words, short):
     assert od.tumbling(words) == od.tumbling(short)
     at = [P.select(at=TS.dt.truncate(every)).run(DATA).table for every in (words, short)]
     assert at[0].equals(at[1])
-    with pytest.raises(od.PlanError, match="a week is '7d'"):
+    with pytest.raises(od.PlanError, match=r"a week is '7d', and windows by weeks .* od\.calendar\('1w'\)"):
         K.window(od.session("2 weeks"), "ts").aggregate(n=od.count())
 
 
@@ -169,3 +196,46 @@ def test_a_column_called_name_is_not_lost(method):
     with pytest.raises(od.PlanError, match=rf"{method}: name='s' .* od\.col\('s'\)\.alias\('name'\)"):
         getattr(P, method)(id="k", name="s")
     assert getattr(P, method)(id="k", name="first").plan.operators[-1].name == "first"
+
+
+@pytest.mark.parametrize(
+    ("window", "text"),
+    [
+        (lambda: K.window(od.tumbling(0), "ts"), "window: tumbling: the length must be at least 1, got 0"),
+        (lambda: K.window(od.tumbling("foo"), "ts"), "window: tumbling: a duration is .*, got 'foo'|'foo'"),
+        (lambda: K.window(od.tumbling(None), "ts"), "window: tumbling must be .*, got None"),
+        (lambda: K.window(od.tumbling("1m"), "at"), "unknown column 'at' in window"),
+        (lambda: K.window(od.tumbling("1m")), "window: tumbling: a window needs its time column"),
+        (lambda: K.window(od.tumbling("1m"), "s"), "window: tumbling: the time column 's' must be"),
+        (lambda: K.window(od.rows("a")), "window: rows must be an int of at least 1, got 'a'"),
+        (lambda: K.window(od.rows(2), "ts"), "window: od.rows counts rows and looks at no time"),
+        (lambda: K.window(od.calendar("2mo"), "ts"), "window: calendar: an interval .*, got '2mo'"),
+        (lambda: K.window(od.tumbling("1m"), "ts", fill_gaps="x"), "window: fill_gaps: .*'x'"),
+        (lambda: od.every("ts", None), "every: the period must be an int, .*, got None"),
+        (lambda: od.every("ts", "soon"), "every: the period: a duration is .*'soon'"),
+        (lambda: od.every("ts", 0), "every: the period must be at least 1, got 0"),
+    ],
+)
+def test_a_window_is_checked_where_it_is_written(window, text):
+    """They waited for `aggregate`, or for the run."""
+    with pytest.raises(od.OrdstreamError, match=text):
+        window()
+
+
+def test_what_is_written_is_shown_as_it_is_written():
+    """An aggregation showed eight fields, the others an address."""
+    for made, text in (
+        (od.sum("x"), "od.sum('x')"),
+        (od.count(), "od.count()"),
+        (od.quantile("x", 0.5).alias("n"), "od.quantile('x', 0.5).alias('n')"),
+        (od.sum(X * 2, where=X > 1), "od.sum((x * 2), where=(x > 1))"),
+        (od.arg_max("x", "ts"), "od.arg_max('x', 'ts')"),
+        (od.collect("x", 3), "od.collect('x', n=3)"),
+        (od.collect("x"), "od.collect('x')"),
+        (S.str, "s.str"),
+        (TS.dt, "ts.dt"),
+        (od.col("l").list, "l.list"),
+        (od.col("p").struct, "p.struct"),
+        (od.when(X > 1), "when((x > 1))"),
+    ):
+        assert repr(made) == text

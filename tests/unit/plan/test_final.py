@@ -119,6 +119,16 @@ def test_without_an_answer_at_the_end(pipeline, message):
         pipeline.run(ROWS, emit="final")
 
 
+def test_several_outputs_have_no_answer_together():
+    """The error named the operator that brings them together, which nobody wrote."""
+    counts = od.Pipeline(SCHEMA).key_by("a").count()
+    text = "a run with several outputs takes it from none; give emit='final' to the operators"
+    with pytest.raises(od.PlanError, match=text):
+        counts.run(ROWS, outputs={"n": counts}, emit="final")
+    with pytest.raises(od.PlanError, match=r"\(union\) has no answer at the end"):
+        od.union(counts, counts).run(ROWS, emit="final")
+
+
 def test_the_option():
     assert make_settings({}).emit == "updates"
     with pytest.raises(od.PlanError, match="emit must be one of updates, final; got 'last'"):

@@ -90,9 +90,7 @@ def test_null_times_and_collected_nulls_are_errors():
 
 def test_time_punctuation_closes_sessions_by_end_then_key():
     data = table(user=[3, 1, 2, 9, 9], ts=[0, 0, 1, 50, 99])
-    result = serial(
-        lambda p: p.key_by("user").sessionize("ts", 10), data, time_punctuation=od.every("ts", 20)
-    )
+    result = serial(lambda p: p.key_by("user").sessionize("ts", 10), data, punctuate=od.every("ts", 20))
     # before serial 4 comes the punctuation 40, before serial 5 comes 80: what they cause has their tags
     assert result.rows == [(1, 0, 0, 1), (3, 0, 0, 1), (2, 1, 1, 1), (9, 50, 50, 1), (9, 99, 99, 1)]
     assert result.tags == [(4, 0), (4, 1), (4, 2), (5, 0), (5, 1)]
@@ -110,7 +108,7 @@ def test_on_time_runs_by_key_and_its_outputs_flow_downstream():
     result = serial(
         lambda p: p.key_by("k").process(step, state={"n": int}, schema=schema, on_time=tick).count("seen"),
         data,
-        time_punctuation=od.every("ts", 5),
+        punctuate=od.every("ts", 5),
     )
     assert result.rows == [(1,), (2,)]
     assert result.tags == [(3, 0), (3, 1)]
@@ -428,15 +426,22 @@ def test_one_of_several_outputs_is_that_of_run():
         run_serial(small, rows)["small"]
 
 
-def test_punctuations_have_the_name_that_a_run_gives_them():
+def test_options_have_the_names_that_a_run_gives_them():
     data = table(ts=[1, 2, 11, 12], v=[1, 1, 1, 1])
     made = od.Pipeline(data).key_by("v").window(od.tumbling(5), time="ts").aggregate(n=od.count())
     every = od.every("ts", 10)
     named = run_serial(made, data, punctuate=every)
-    assert named.tags == run_serial(made, data, time_punctuation=every).tags
     assert named.table.equals(made.run(data, punctuate=every).table)
-    with pytest.raises(od.PlanError, match="two names of one option"):
-        run_serial(made, data, punctuate=every, time_punctuation=every)
+    counted = od.Pipeline(data).key_by("v").count()
+    final = run_serial(counted, data, emit="final")
+    assert final.table.equals(counted.run(data, emit="final").table)
+    assert final.rows == [(1, 4)]
+    assert run_serial(counted, data, emit=None).rows == run_serial(counted, data).rows != final.rows
+    with pytest.raises(od.PlanError, match="run_serial: emit must be 'updates' or 'final', got 'last'"):
+        run_serial(counted, data, emit="last")
+    suspended = run_serial(counted, data, end="suspend")
+    with pytest.raises(od.PlanError, match="after= goes on from a run that emits updates"):
+        run_serial(counted, data, after=suspended, emit="final")
 
 
 ONE = pa.table({"ts": [1, 5]})

@@ -29,11 +29,7 @@ def adapts(monkeypatch):
 
 def pipeline():
     return (
-        od.Pipeline(SOURCE)
-        .key_by("k")
-        .count(operator="first")
-        .key_by("k")
-        .forward_fill("count", name="second")
+        od.Pipeline(SOURCE).key_by("k").count(name="first").key_by("k").forward_fill("count", name="second")
     )
 
 

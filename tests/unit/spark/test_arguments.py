@@ -133,6 +133,14 @@ def test_a_shed_operator_has_a_name(name):
         only_shed(shedding.plan, name)
 
 
+def test_a_shell_completes_to_names_that_are_for_users():
+    """`TYPE_CHECKING`, `annotations` and modules of ours stood among them."""
+    pytest.importorskip("pyspark")
+    for module in (od.spark, od.spark.sinks):
+        assert dir(module) == sorted(module.__all__)
+        assert all(hasattr(module, name) for name in dir(module))
+
+
 def test_a_misspelt_checkpoint_is_told_before_anything_else(tmp_path):
     """It said that finish needs the pipeline."""
     pytest.importorskip("pyspark")

@@ -55,7 +55,7 @@ PIPELINES = {
 
 
 def check(pipeline, table, nodes, **options):
-    expected = run_serial(pipeline, table, time_punctuation=options.get("punctuate"))
+    expected = run_serial(pipeline, table, punctuate=options.get("punctuate"))
     assert expected.error is None
     assert len(expected.rows) > 20
     found = run_as_spark_does(pipeline, table, nodes, seed=nodes, **options)

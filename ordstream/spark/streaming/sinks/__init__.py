@@ -40,4 +40,4 @@ if not TYPE_CHECKING:  # else a type checker would take any name for right
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.errors import CheckpointError, PlanError, SinkError
+from ordstream.errors import CheckpointError, PlanError, SinkError, shown
+from ordstream.ground.choices import is_text
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.spark.streaming.input_digest import InputDigest
 from ordstream.spark.streaming.sinks.epoch_rows import batches
@@ -53,8 +54,8 @@ class Function:
         if not callable(function):
             raise PlanError(f"Function needs a function (batch_id, rows, key), not {_name(function)}")
         _check_called(function)
-        if not re.fullmatch(r"\w[\w-]{0,99}", name):
-            raise PlanError(f"name must be letters, digits, '_' and '-', 100 at most, not {name!r}")
+        if not is_text(name) or not re.fullmatch(r"\w[\w-]{0,99}", name):
+            raise PlanError(f"name must be letters, digits, '_' and '-', 100 at most, not {shown(name, 80)}")
         self.function = function
         self.name = name
         self._files = Files()

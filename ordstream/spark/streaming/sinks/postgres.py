@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ordstream.errors import CheckpointError, PlanError, SinkError
+from ordstream.errors import CheckpointError, PlanError, SinkError, shown
+from ordstream.ground.choices import is_text
 from ordstream.spark.streaming.sinks.epoch_rows import batches
 from ordstream.spark.streaming.sinks.postgres_text import check_name, column_types, lines
 from ordstream.spark.streaming.sinks.same_columns import columns_of, difference
@@ -67,9 +68,9 @@ class Postgres:
         if not isinstance(dsn, str):
             raise PlanError(f"dsn must be a str, not {type(dsn).__name__}")
         _check_dsn(dsn)
-        parts = tuple(table) if isinstance(table, tuple) else tuple(table.split("."))
-        if len(parts) not in (1, 2):
-            raise PlanError(f"table must be 'name', 'schema.name' or (schema, name), not {table!r}")
+        parts = table if isinstance(table, tuple) else tuple(table.split(".")) if is_text(table) else ()
+        if len(parts) not in (1, 2) or not all(map(is_text, parts)):
+            raise PlanError(f"table must be 'name', 'schema.name' or (schema, name), not {shown(table, 80)}")
         for name in parts:
             check_name(name, f"table {table!r}")
         self._dsn = dsn
@@ -297,7 +298,7 @@ class Postgres:
         columns = sql.SQL(", ").join(map(sql.Identifier, stream.schema.names))
         with connection.cursor() as cursor:
             with cursor.copy(self._sql("COPY {target} ({columns}) FROM STDIN", columns=columns)) as copy:
-                digest = _digest(_written(copy, map(lines, batches(epoch, stream.schema))))
+                digest = _digest(_written(copy, self._lines(epoch, stream)))
             if cursor.rowcount != rows:
                 raise SinkError(
                     f"{self!r}: of the {rows} rows of epoch {epoch.number} the table took "
@@ -305,6 +306,21 @@ class Postgres:
                     "was kept"
                 )
         return digest
+
+    def _lines(self, epoch: Epoch, stream: StreamInfo) -> Iterator[memoryview]:
+        """The rows of an epoch as COPY takes them."""
+        for batch in batches(epoch, stream.schema):
+            try:
+                text = lines(batch)
+            except SinkError as error:
+                before = epoch.number - 1
+                raise SinkError(
+                    f"{self!r}: can't deliver epoch {epoch.number}: {error}. Nothing of the epoch was "
+                    "written. It is committed, and comes again at the next start: to change its rows take "
+                    f"the stream back (od.spark.rewind({str(stream.checkpoint)!r}, to={before})), and start "
+                    "it with a pipeline that gives no such value"
+                ) from error
+            yield text
 
     def _is_same(
         self,

@@ -9,7 +9,8 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SourceError
 from ordstream.ground.types import is_binary, is_string
-from ordstream.spark.streaming.sources.offsets import OFFSET, numbered
+from ordstream.spark.streaming.offset_column import OFFSET
+from ordstream.spark.streaming.sources.offsets import numbered
 
 ID = "_id"
 Entry = tuple[bytes, Mapping[bytes, bytes]]
@@ -90,6 +91,15 @@ def _bad(
             said = "is missing" if value is None else f"is {value[:80]!r}"
             return SourceError(
                 f"entry {entry.decode()}: field {name!r} {said}, which is no {column.type} (column "
-                f"{column.name!r}): {why}"
+                f"{column.name!r}): {why}. {_instead(column, value)}"
             )
     return SourceError(f"field {name!r}, column {column.name!r}: {error}")
+
+
+def _instead(column: pa.Field, value: bytes | None) -> str:
+    """How to declare a column that a value does not fit."""
+    if value is None:
+        return "Declare the column without NOT NULL"
+    if is_string(column.type):
+        return "Declare the column as BINARY, which takes any bytes"
+    return "Declare the column as STRING, and make values of it in the frame (try_cast)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from ordstream.errors import PlanError, SourceError
+from ordstream.ground.choices import is_text
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.streaming.sources.offsets import (
     MAX_ROWS,
@@ -222,15 +224,22 @@ def listed(folder: Path) -> list[str]:
     Raises
     ------
     SourceError
-        The folder can't be listed.
+        The folder can't be listed; a name is no UTF-8.
     """
     try:
         names = [path.name for path in folder.iterdir()]
     except OSError as error:
         raise SourceError(f"{folder}: the folder can't be listed: {error.strerror or error}") from error
-    return sorted(name for name in names if name.endswith(SUFFIXES) and not name.startswith((".", "_")))
+    found = sorted(name for name in names if name.endswith(SUFFIXES) and not name.startswith((".", "_")))
+    for name in found:
+        if not is_text(name):
+            raise SourceError(
+                f"{folder}: the name {os.fsencode(name)!r} of a file is no UTF-8, and neither Arrow nor "
+                "Spark can name it: rename the file"
+            )
+    return found
 
 
 def _digest(names: list[str]) -> str:
     """The same for the same names."""
-    return hashlib.blake2b("\n".join(names).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()

@@ -11,8 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ordstream.errors import PlanError
+from ordstream.spark.streaming.offset_column import OFFSET
 
-OFFSET = "_offset"
 MAX_ROWS = "maxRows"
 #: Rows that one task reads, about.
 TASK_ROWS = 1 << 18

@@ -18,7 +18,8 @@ from ordstream.ground.long_rows import of_groups, rows_at_once
 from ordstream.ground.nested_cast import cast_column, typed
 from ordstream.ground.packed_types import as_plain, is_any_list
 from ordstream.spark.kinds import fits
-from ordstream.spark.streaming.sources.offsets import OFFSET, numbered
+from ordstream.spark.streaming.offset_column import OFFSET
+from ordstream.spark.streaming.sources.offsets import numbered
 
 SUFFIXES = (".parquet", ".arrow", ".feather")
 TAIL = 1 << 16  # bytes at a file's end that its checksum covers: both formats keep their index there

@@ -11,10 +11,10 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 from pyspark.sql.types import StructType
 
 from ordstream.errors import PlanError, SourceError
+from ordstream.spark.streaming.offset_column import OFFSET
 from ordstream.spark.streaming.sources.entry_fields import Entry, check_types, to_batch
 from ordstream.spark.streaming.sources.offsets import (
     MAX_ROWS,
-    OFFSET,
     TASK_ROWS,
     Offset,
     arrow_schema,

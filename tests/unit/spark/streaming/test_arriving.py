@@ -2,6 +2,7 @@
 
 import os
 import random
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 import pyarrow.parquet as pq
 
-from ordstream.errors import SourceError
+from ordstream.errors import CheckpointError, SourceError
 from ordstream.spark.streaming.arriving import Arrival, Arriving, as_in_source
 from ordstream.spark.streaming.epoch_files import EpochFiles
 
@@ -179,7 +180,7 @@ def test_rows_that_wait_are_found_by_the_names_of_their_columns(tmp_path):
     ):
         list(Arriving(wider, iter([new]), EpochFiles(os.fspath(tmp_path), 1, "0")))
     text = pa.record_batch({"c0": [20], "c1": [b"\xff"]})
-    with pytest.raises(SourceError, match=r"don't fit this pipeline's source: .* start that one until"):
+    with pytest.raises(CheckpointError, match=r"column 'n' as int64, .* gets it as binary.* start that one"):
         list(Arriving(batches.arrival, iter([text]), EpochFiles(os.fspath(tmp_path), 1, "0")))
     assert batches.take([], flush=True) == [(9, 2), (10, 3)]
 
@@ -214,3 +215,118 @@ def test_rows_that_wait_keep_a_time_as_it_was_and_as_it_is_read(tmp_path, flush)
     assert sum(one["rows"] for one in second.said()["waiting"]) == (not flush)
     assert found["c1"].to_pylist() == [1, 2, 3, 4]
     assert found["c0"].combine_chunks() == readings
+
+
+INSTANT, WALL, DAY = pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32()
+AT = 1_719_788_400_000_000  # 30 June 2024, 23:00 UTC
+NAMES = {"c0": "ts", "c1": "at"}
+
+
+def _value(kind):
+    return pa.array([AT // 86_400_000_000], pa.int32()).cast(kind) if kind == DAY else pa.array([AT], kind)
+
+
+def _read(kind):
+    return pa.schema([("ts", pa.int64()), ("at", kind)])
+
+
+def _waiting(folder, batch, ordering="c0", names=NAMES, **given):
+    """What goes on behind an epoch in which all rows of a batch wait."""
+    (folder / "waiting").mkdir()
+    arrival = Arrival((ordering,), ("ts",), "raise", 100, None, None, None, names=names, **given)
+    arriving = Arriving(arrival, iter([batch]), EpochFiles(os.fspath(folder), 0, "0"))
+    assert list(arriving) == []
+    said = arriving.said()
+    (one,), latest = said["waiting"], said["ingress"]["latest"]
+    path = os.fspath(folder / "waiting" / one["file"])
+    return replace(arrival, waiting=path, waiting_crc32=one["crc32"], latest=latest, slack=None)
+
+
+def _gone_on(folder, arrival, batch=None):
+    files = EpochFiles(os.fspath(folder), 1, "0")
+    return pa.Table.from_batches(list(Arriving(arrival, iter([] if batch is None else [batch]), files)))
+
+
+@pytest.mark.parametrize("new_rows", [True, False])
+@pytest.mark.parametrize(
+    ("was", "now"), [(a, b) for a in (INSTANT, WALL, DAY) for b in (INSTANT, WALL, DAY) if a != b]
+)
+@pytest.mark.parametrize("inside", [lambda kind: kind, pa.list_], ids=["plain", "list"])
+def test_a_time_that_waits_is_not_taken_for_one_of_another_kind(tmp_path, was, now, new_rows, inside):
+    """The session's zone was not asked: a waiting row had another day, or no time of the day."""
+    if inside is not pa.list_:
+        values, news = _value(was), _value(now)
+    else:
+        values, news = (pa.array([_value(kind).to_pylist()], pa.list_(kind)) for kind in (was, now))
+    kept = pa.record_batch({"c0": [1], "c1": values})
+    arrival = replace(
+        _waiting(tmp_path, kept, source=_read(inside(was))), source=_read(inside(now)), flush=not new_rows
+    )
+    batch = pa.record_batch({"c0": [2], "c1": news}) if new_rows else None
+    if (was, now) == (WALL, DAY):
+        found = _gone_on(tmp_path, arrival, batch)["c1"].combine_chunks()
+        assert found.slice(0, 1).cast(inside(DAY)).to_pylist() == news.cast(inside(DAY)).to_pylist()
+        return
+    with pytest.raises(CheckpointError) as told:
+        _gone_on(tmp_path, arrival, batch)
+    text = str(told.value).replace("<element:", "<item:")  # as Parquet calls it
+    assert f"have column 'at' as {inside(was)}, and this pipeline gets it as {inside(now)}, which" in text
+    assert "start that one until they have gone, or finish the stream with it" in text
+    same = replace(arrival, source=_read(inside(was)), flush=True)
+    assert _gone_on(tmp_path, same)["c1"].to_pylist() == values.to_pylist()
+
+
+def test_a_count_of_a_clock_that_waits_is_not_taken_for_one_of_instants(tmp_path):
+    """The pipeline read a wall clock's time and reads a number now: of new rows it would be an instant's."""
+    arrival = _waiting(tmp_path, pa.record_batch({"c0": [1], "c1": _value(WALL)}), source=_read(WALL))
+    counts = replace(arrival, source=_read(pa.int64()))
+    with pytest.raises(CheckpointError, match=r"'at' as timestamp\[us\], .* gets it as int64"):
+        _gone_on(tmp_path, replace(counts, flush=True))
+    with pytest.raises(
+        CheckpointError, match=r"'at' as timestamp\[us\], .* gets it as timestamp\[us, tz=UTC"
+    ):
+        _gone_on(tmp_path, counts, pa.record_batch({"c0": [2], "c1": _value(INSTANT)}))
+
+
+def test_a_day_of_the_frame_may_be_read_as_a_clock(tmp_path):
+    """So it waits as a day, and nothing is lost."""
+    arrival = _waiting(tmp_path, pa.record_batch({"c0": [1], "c1": _value(DAY)}), source=_read(WALL))
+    assert _gone_on(tmp_path, replace(arrival, flush=True))["c1"].to_pylist() == _value(DAY).to_pylist()
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_what_the_frame_had_is_what_waits_where_the_pipeline_reads_it_now(tmp_path, flush):
+    """Rows were ordered by instants and read as a clock; now both are instants. The refusal said of the
+    frame's column that it had been no instant.
+    """
+    names = {"c0": "ts", "c1": "n", "o0": "ts"}
+    clock, instant = pa.array([AT + 7200_000_000], WALL), pa.array([AT], INSTANT)
+    source = pa.schema([("ts", WALL), ("n", pa.int64())])
+    kept = pa.record_batch({"c0": clock, "c1": [1], "o0": instant})
+    arrival = _waiting(tmp_path, kept, ordering="o0", names=names, source=source)
+    arrival = replace(
+        arrival,
+        ordering=("c0",),
+        names={"c0": "ts", "c1": "n"},
+        flush=flush,
+        source=source.set(0, pa.field("ts", INSTANT)),
+    )
+    new = None if flush else pa.record_batch({"c0": pa.array([AT + 5], INSTANT), "c1": [2]})
+    found = _gone_on(tmp_path, arrival, new)
+    assert found["c0"].cast(pa.int64()).to_pylist()[:1] == [AT]
+    assert found["c1"].to_pylist() == [1] if flush else [1, 2]
+
+
+def test_rows_that_wait_are_read_where_it_is_not_known_how_they_were(tmp_path):
+    """A file of before it was written down."""
+    kept = pa.record_batch({"c0": [1], "c1": _value(DAY)})
+    arrival = _waiting(tmp_path, kept)
+    table = pq.read_table(arrival.waiting)
+    assert b"source" in table.schema.metadata
+    path = tmp_path / "waiting" / "old.parquet"
+    metadata = {k: v for k, v in table.schema.metadata.items() if k != b"source"}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    old = replace(
+        arrival, waiting=os.fspath(path), waiting_crc32=f"{zlib.crc32(path.read_bytes()):08x}", flush=True
+    )
+    assert _gone_on(tmp_path, replace(old, source=_read(WALL)))["c1"].to_pylist() == _value(DAY).to_pylist()

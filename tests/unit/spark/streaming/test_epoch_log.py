@@ -122,6 +122,88 @@ def test_an_epoch_looks_at_no_folder_that_grows(tmp_path, monkeypatch):
     assert len(list(log.all())) == len(list((log.folder / "commits").iterdir())) == 17
 
 
+def test_an_epoch_is_committed_behind_the_one_from_which_it_was_made(tmp_path):
+    """Else it stands behind a hole, and the output can't be read any more."""
+    log = filled(tmp_path / "c", 3)
+    made, path = manifest(log, 3), log.path(2)
+    whole = path.read_bytes()
+    other = replace(log.last(), sha256="", run="other").to_bytes()
+    for seen, text in (
+        (None, r"000002\.json: is gone since this query read it: somebody has taken the stream back"),
+        (other, r"000002\.json: is not the one from which this query goes on: .*Epoch 3 was not committed"),
+        (whole[:-9], r"000002\.json: is not the one from which this query goes on"),
+    ):
+        path.unlink()
+        if seen is not None:
+            path.write_bytes(seen)
+        with pytest.raises(CheckpointError, match=text) as told:
+            log.publish(made)
+        assert f"od.spark.rewind({str(log.folder)!r}, to={1 if seen is None else 2})" in str(told.value)
+        path.write_bytes(whole)
+        assert sorted(one.name for one in (log.folder / "commits").iterdir())[-1] == path.name
+    log.publish(made)
+    assert log.unbroken().number == 3
+
+
+def test_a_commit_reads_one_small_file_more(tmp_path, monkeypatch):
+    log = filled(tmp_path / "c", 3)
+    made, read = manifest(log, 3), []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: [read.append(path), read_bytes(path)][1])
+    log.publish(made)
+    assert read == [log.path(2)]
+
+
+def test_a_chain_goes_on_only_where_it_has_no_hole(tmp_path):
+    log = filled(tmp_path / "c", 4)
+    assert log.unbroken().number == 3
+    for number in (0, 1, 2):
+        whole = log.path(number).read_bytes()
+        log.path(number).unlink()
+        with pytest.raises(CheckpointError, match=rf"{number:012d}\.json: is missing, .* Put the file back"):
+            log.unbroken()
+        log.path(number).write_bytes(whole)
+    other = replace(log.read(2), sha256="", run="other").to_bytes()
+    log.path(2).write_bytes(other)
+    for look in (log.unbroken, lambda: list(log.all())):
+        with pytest.raises(
+            CheckpointError, match=r"0003\.json: was not made from the epoch 2 that is there"
+        ):
+            look()
+    assert begun(tmp_path / "new").unbroken() is None
+
+
+def test_a_rewind_that_is_killed_leaves_a_chain_that_is_none_or_whole(tmp_path, monkeypatch):
+    """What it has not done yet is told; nothing is taken for a hole."""
+    log = spark_too(filled(tmp_path / "c", 4), 4)
+    removed = Files.remove
+
+    def dies(self, path):
+        if path.name == "000000000001.json":
+            raise KeyboardInterrupt
+        removed(self, path)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Files, "remove", dies)
+        with pytest.raises(KeyboardInterrupt):
+            rewind(log.folder, to=-1)
+    assert log.unbroken().number == 1
+    with pytest.raises(CheckpointError, match=r"0002\.json: is missing: Spark has committed micro-batch 3"):
+        log.check_there()
+    assert rewind(log.folder, to=-1) == -1
+    log.check_there()
+    assert log.unbroken() is None
+
+
+def spark_too(log, epochs):
+    """Spark has committed so many."""
+    for name in ("commits", "offsets"):
+        (log.folder / "spark" / name).mkdir(parents=True)
+        for number in range(epochs):
+            (log.folder / "spark" / name / str(number)).write_text("v1\n{}")
+    return log
+
+
 @pytest.mark.parametrize("at", [20, 200, -3])
 def test_a_damaged_manifest_is_refused(tmp_path, at):
     log = filled(tmp_path / "c", 2)

@@ -77,6 +77,9 @@ def test_refusals(info, epochs):
         Function("print")
     with pytest.raises(PlanError, match=r"not '../x'"):
         Function(print, name="../x")
+    for wrong in (5, None, "\ud800", ["f"]):
+        with pytest.raises(PlanError, match="name must be letters"):
+            Function(print, name=wrong)
     run(info, epochs[:1], print)
     with pytest.raises(CheckpointError, match="another stream"):
         run(stream(info.checkpoint, "other"), [], print)

@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 from decimal import Decimal
+from pathlib import Path
 
 import psycopg
 import pyarrow as pa
@@ -230,8 +231,10 @@ def test_a_value_without_counterpart(opened, tmp_path, ask, table, type_, value,
     given = pa.table([pa.array([good, value], type_), [1, 2], [0, 5]], schema=schema)
     pq.write_table(given, tmp_path / "v.parquet")
     sink = opened(StreamInfo("values", tmp_path, schema))
-    with pytest.raises(SinkError, match=why):
+    with pytest.raises(SinkError, match=why) as told:
         sink.deliver(Epoch(0, [OutputFile(tmp_path / "v.parquet", 2, 1)], OrderTag(2, 5)))
+    assert str(told.value).startswith(f"{sink!r}: can't deliver epoch 0: ")
+    assert f"(od.spark.rewind({str(tmp_path)!r}, to=-1)), and start it with a pipeline" in str(told.value)
     assert sink.delivered() is None
     assert ask(f'SELECT * FROM "{table}"') == []
 
@@ -265,7 +268,7 @@ def test_whose_table_it_is(opened, epochs, info, ask, postgres_dsn):
 
 
 def test_what_can_not_be(opened, info, postgres_dsn, epochs):
-    for wrong in ("", "a.b.c", "x" * 64, "a.", "a\0b"):
+    for wrong in ("", "a.b.c", "x" * 64, "a.", "a\0b", "\ud800", None, 5, ["a", "b"], ("a", 5), Path("t")):
         with pytest.raises(PlanError):
             Postgres(postgres_dsn, wrong)
     for schema, why in (

@@ -1,0 +1,101 @@
+"""Spark's own checkpoint, inside of a stream's: what it has planned and committed, and whose it is.
+
+Spark reads it when a query starts, and tells of what is missing or damaged there with a trace of Java's, or
+as if two queries ran. So it is looked at before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from ordstream.errors import CheckpointError, told
+
+SPARK = "spark"
+COMMITS, OFFSETS = "commits", "offsets"
+_VERSION = re.compile(r"v\d+")
+
+
+def entries(folder: Path) -> dict[int, Path]:
+    """What one of Spark's logs holds, by batch."""
+    if not folder.is_dir():
+        return {}
+    return {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
+
+
+def newest(stream: Path, log: str) -> int:
+    """The last micro-batch in a log (`COMMITS` or `OFFSETS`) of a stream's folder; -1: none is.
+
+    Raises
+    ------
+    CheckpointError
+        The folder can't be read.
+    """
+    try:
+        return max(entries(stream / SPARK / log), default=-1)
+    except OSError as error:
+        raise CheckpointError(f"{error.filename}: can't be read: {error.strerror or error}") from error
+
+
+def query_id(stream: Path) -> str:
+    """Spark's id of the query.
+
+    Raises
+    ------
+    CheckpointError
+        It can't be read.
+    """
+    path = stream / SPARK / "metadata"
+    try:
+        return str(json.loads(path.read_text())["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path}: Spark's id of this query can't be read: {told(error)}. Put Spark's folder back from a "
+            "copy, or begin anew with another checkpoint"
+        ) from error
+
+
+def check(stream: Path, last: int) -> None:
+    """Look whether a query can start behind the committed epoch `last` (-1: there is none).
+
+    Raises
+    ------
+    CheckpointError
+        What Spark reads then is damaged, or a plan is missing of what it has committed.
+    """
+    if (stream / SPARK / "metadata").exists():
+        query_id(stream)
+    done, planned = newest(stream, COMMITS), newest(stream, OFFSETS)
+    if planned < done:
+        raise CheckpointError(
+            f"{stream / SPARK / OFFSETS / str(planned + 1)}: is missing, and Spark has committed this "
+            "micro-batch. Put the file back from a copy, or go back to the epoch in front of it: "
+            f"od.spark.rewind({str(stream)!r}, to={min(planned, last)})"
+        )
+    for number in (planned - 1, planned):
+        back = (
+            f", and go back to the epoch in front of it: od.spark.rewind({str(stream)!r}, to={number - 1})"
+        )
+        anew = ": Spark plans the micro-batch anew"
+        _check_entry(stream / SPARK / OFFSETS / str(number), back if number <= last else anew)
+    again = ": Spark gives the micro-batch again, which is compared with its epoch then"
+    _check_entry(stream / SPARK / COMMITS / str(done), again)
+
+
+def _check_entry(path: Path, then: str) -> None:
+    """An entry that is there has a version, then values in JSON; `then`: what helps where it is removed."""
+    if not path.exists():
+        return
+    try:
+        lines = path.read_text().splitlines()
+        if not lines or not _VERSION.fullmatch(lines[0]):
+            raise ValueError("its first line is no version")
+        for line in lines[1:]:
+            if line.startswith("{"):
+                json.loads(line)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: damaged: {told(error)}. Put it back from a copy, or remove it and .{path.name}.crc "
+            f"beside it{then}"
+        ) from error
