@@ -223,8 +223,8 @@ class FragmentFunction(Shipped):
         The rows' serials are those of the source, so that errors may name them.
     leaves : "tag", "place", "sorted" or "rows"
     sort : SortColumns, optional
-        Of rows that come with what they are sorted by, and the sample in the first one; for "sorted", and
-        without columns where only the end of the stream causes outputs.
+        Of rows that come with what they are sorted by, and the first one with the ranges' bounds; for
+        "sorted", and without columns where only the end of the stream causes outputs.
     marks : Marks, optional
         Of the clock, where an operator of the fragment hears them.
     reordered : MarksOf

@@ -4,8 +4,8 @@ Rows that have no serials come to the nodes of their key sorted by `order_by` an
 holds these columns while outputs may still refer to a row, and gives each output those of the row that
 caused it: Spark puts the output in order by what it put the rows in order by.
 
-Ranges of that order are needed as well, or one task would have all rows. Spark draws some rows of the source
-for them, which come with the first row of each node (`SAMPLE`). Any rows would do: they decide how evenly
+Ranges of that order are needed as well, or one task would have all rows. Some rows of the source say where
+they begin, which comes with the first row of each node (`BOUNDS`). Any rows would do: they decide how evenly
 the output lies, and nothing else. All nodes cut at the same ones.
 """
 
@@ -29,7 +29,7 @@ from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import places_and_rests
 from ordstream.spark.mark_rows import REST
 
-SAMPLE = "__ordstream_sample"
+BOUNDS = "__ordstream_bounds"  # where the ranges but the first begin, ascending, in JSON
 OUTPUT = "__ordstream_output"  # number of an output among those of its node
 
 Int64s = npt.NDArray[np.int64]
@@ -95,7 +95,7 @@ class SortedOutputs:
         for batch in batches:
             if batch.num_rows:
                 if not self._taken:
-                    self._bounds = _bounds(batch.column(SAMPLE)[0].as_py(), self._sort)
+                    self._bounds = [*map(tuple, json.loads(batch.column(BOUNDS)[0].as_py()))]
                 self._forget(self.settled())
                 columns = [batch.column(key.column) for key in self._sort.keys]
                 self._arrived.append(_Arrived(self._taken + 1, columns))
@@ -142,7 +142,7 @@ class SortedOutputs:
         """The range that each of so many outputs lies in, by their sort columns."""
         if not rows:
             return np.zeros(0, dtype=np.int32)
-        numbers = _comparable(sorts, self._sort)
+        numbers = comparable(sorts, self._sort)
 
         def place(row: int) -> tuple[int, ...]:
             return tuple(int(one[row]) for one in numbers)
@@ -154,32 +154,17 @@ class SortedOutputs:
         return found
 
 
-def _bounds(sample: str, sort: SortColumns) -> list[tuple[int, ...]]:
-    """Where the ranges but the first begin, ascending; no ranges where nothing was drawn."""
-    drawn = json.loads(sample)
-    if not drawn:
-        return []
-    columns = [pa.array([row[k] for row in drawn], pa.int64()) for k in range(sort.cut_by)]
-    numbers = _comparable(columns, sort)
-    order = np.lexsort(numbers[::-1])
-    at = order[np.arange(1, sort.ranges) * len(order) // sort.ranges]
-    return list(zip(*(one[at].tolist() for one in numbers), strict=True))
-
-
-def _comparable(columns: list[pa.Array], sort: SortColumns) -> list[Int64s]:
+def comparable(columns: list[pa.Array], sort: SortColumns) -> list[Int64s]:
     """Numbers that ascend as the first sort columns do: two of each, since NULL is in front of, or behind,
     all others.
     """
     found: list[Int64s] = []
     for column, key in zip(columns, sort.keys[: sort.cut_by], strict=False):
         values = column.cast(pa.int32()) if pat.is_date32(column.type) else column
-        values = values.cast(pa.int64())
-        empty = np.zeros(len(values), dtype=np.int64)
-        if values.null_count:
-            empty[values.is_null().to_numpy(zero_copy_only=False)] = 1 if key.nulls_last else -1
-            values = values.fill_null(0)
-        number = values.to_numpy()
-        found += [empty, ~number if key.descending else number]  # never overflows, as -number can
+        empty = values.is_null().to_numpy(zero_copy_only=False)
+        number = values.cast(pa.int64()).fill_null(0).to_numpy()
+        number = np.where(empty, 0, ~number if key.descending else number)  # ~ never overflows, as - can
+        found += [empty * np.int64(1 if key.nulls_last else -1), number]
     return found
 
 

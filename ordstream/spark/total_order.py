@@ -41,7 +41,7 @@ from ordstream.spark.in_files import has_own_places
 from ordstream.spark.mark_rows import PLACE, REST
 from ordstream.spark.nodes import Job, by_place, in_job
 from ordstream.spark.numbering import numbered, range_count, steady_count
-from ordstream.spark.sort_columns import OUTPUT, SAMPLE, SortColumns, sort_name
+from ordstream.spark.sort_columns import BOUNDS, OUTPUT, SortColumns, sort_name
 from ordstream.spark.source_serial import SerialOf
 
 #: Of the source's rows so many are looked at; of these so many are drawn for each range, and in all at most.
@@ -114,7 +114,7 @@ def _without_serials(job: Job, carried: Carried) -> DataFrame | None:
     shown = _shown(job, keys, kinds)
     ties = [kind for k, kind in enumerate(kinds) if k >= len(carried.keys) and k not in shown]
     plain = len(keys) <= CUT_BY and all(isinstance(kind, _PLAIN) for kind in kinds)
-    if not (cut_by and plain and _are_light(ties)):
+    if not (_cuts_finely(kinds[:cut_by], len(carried.keys)) and plain and _are_light(ties)):
         return None
     sort = SortColumns(tuple(keys), cut_by, range_count(carried.frame.sparkSession))
     fields = [StructField(sort_name(k), kind) for k, kind in enumerate(kinds) if k not in shown]
@@ -123,17 +123,23 @@ def _without_serials(job: Job, carried: Carried) -> DataFrame | None:
     behind += [SortKey(one.name) for one in fields if one.name == OUTPUT]
     job = replace(job, sort=sort, sort_fields=fields)
     here = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_MASK))
-    drawn = F.when(here == F.lit(0), _drawn(rows, sort)).alias(SAMPLE)
+    bounds = F.when(here == F.lit(0), _bounds(rows, sort)).alias(BOUNDS)
     rows = carried.sorted_inside(job.by_key(rows), [directed(key) for key in keys])
-    rows = rows.select(*dict.fromkeys([*carried.columns, *(key.column for key in keys)]), drawn)
+    rows = rows.select(*dict.fromkeys([*carried.columns, *(key.column for key in keys)]), bounds)
     rows = job.in_nodes(rows, 2, None, "sorted")
     rows = rows.repartitionById(sort.ranges + nodes * job.emits_at_end, F.col(NODE))
-    # the rows of a node come in order: one sort merges these runs, with few comparisons
     by = [directed(key) for key in behind]
     if not job.emits_at_end:
-        return user_names(rows.sortWithinPartitions(*by), output)
+        return user_names(sorted_inside(rows, by, kinds[0]), output)
     ordinary, at_end = _halves(rows, sort.ranges, [key.column for key in behind] + [REST])
-    return user_names(ordinary.sortWithinPartitions(*by).union(at_end.orderBy(REST)), output)
+    return user_names(sorted_inside(ordinary, by, kinds[0]).union(at_end.orderBy(REST)), output)
+
+
+def _cuts_finely(kinds: Sequence[DataType], asked: int) -> bool:
+    """Whether ranges can be cut by columns of these types, the first ones of the sort, of which the user
+    `asked` for so many: few rows are equal in a time, or in what breaks the ties of whole numbers.
+    """
+    return len(kinds) > asked or any(isinstance(kind, TimestampType | TimestampNTZType) for kind in kinds)
 
 
 def _are_light(ties: Sequence[DataType]) -> bool:
@@ -151,31 +157,43 @@ def _shown(job: Job, keys: Sequence[SortKey], kinds: Sequence[DataType]) -> dict
     return {k: carried_name(out) for k, out in outs.items() if job.result[out].dataType == kinds[k]}
 
 
-def _drawn(rows: DataFrame, sort: SortColumns) -> Column:
-    """Some rows of the source, all equally likely, as one text: of each what the ranges are cut by, as whole
-    numbers. A query of its own, which runs with the job.
+def _bounds(rows: DataFrame, sort: SortColumns) -> Column:
+    """Where the ranges but the first begin, as a text of whole numbers: some rows of the source, all equally
+    likely, say so. A query of its own, which runs with the job.
 
     A text, since Spark takes an array into every row's time, though it is in one only (80 us a row).
     """
-    keys = [key.column for key in sort.keys[: sort.cut_by]]
-    chance, numbers = "__ordstream_chance", F.array(*(_number(rows, name) for name in keys))
-    some = rows.sample(SAMPLED, 0).select(numbers.alias(SAMPLE), F.rand(0).alias(chance))
+    chance, drawn, count = "__ordstream_chance", "__ordstream_drawn", "__ordstream_count"
+    keys = sort.keys[: sort.cut_by]
+    numbers = F.array(*(number for key in keys for number in _numbers(rows, key)))
+    some = rows.sample(SAMPLED, 0).select(numbers.alias(drawn), F.rand(0).alias(chance))
     some = some.orderBy(chance).limit(min(MOST_DRAWN, DRAWN * sort.ranges))
-    return some.agg(F.to_json(F.collect_list(SAMPLE))).scalar()
+    found = some.agg(F.collect_list(drawn).alias(drawn), F.count(F.lit(1)).alias(count))
+
+    def begins(_: Column, at: Column) -> Column:
+        share = at.cast("long") * sort.ranges
+        return (at > 0) & (F.floor(share / F.col(count)) > F.floor((share - sort.ranges) / F.col(count)))
+
+    return found.select(F.to_json(F.filter(F.array_sort(drawn), begins))).scalar()
 
 
-def _number(rows: DataFrame, name: str) -> Column:
-    """A date or time as a number that ascends with it, near enough to Arrow's for a place to cut at."""
-    column, kind = F.col(name), rows.schema[name].dataType
+def _numbers(rows: DataFrame, key: SortKey) -> tuple[Column, Column]:
+    """As `sort_columns.comparable` has them of a row."""
+    column, kind = F.col(key.column), rows.schema[key.column].dataType
     if isinstance(kind, DateType):
-        return F.unix_date(column).cast("long")
-    if isinstance(kind, TimestampType):
-        return F.unix_micros(column)
-    if isinstance(kind, TimestampNTZType):  # a cast to an instant fails near the ends of the calendar
+        number = F.unix_date(column).cast("long")
+    elif isinstance(kind, TimestampType):
+        number = F.unix_micros(column)
+    elif isinstance(kind, TimestampNTZType):  # to the second; a cast fails near the ends of the calendar
         days = F.try_multiply(F.unix_date(column.cast("date")).cast("long"), F.lit(86_400_000_000))
         seconds = F.hour(column) * 3600 + F.minute(column) * 60 + F.second(column)
-        return F.try_add(days, seconds.cast("long") * F.lit(1_000_000))
-    return column.cast("long")
+        number = F.try_add(days, seconds.cast("long") * F.lit(1_000_000))
+    else:
+        number = column.cast("long")
+    number = F.bitwise_not(number) if key.descending else number
+    return F.when(number.isNull(), 1 if key.nulls_last else -1).otherwise(0).cast("long"), F.coalesce(
+        number, F.lit(0)
+    )
 
 
 def _serial_of(job: Job, carried: Carried, node: int, position: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections import Counter
 
 import pyarrow as pa
@@ -226,7 +227,13 @@ def test_a_letter_goes_through_a_function_again_without_its_error():
 def test_what_waits_is_bounded():
     """Rows with long texts, all of which fail: as other output, they stop the source at the cap."""
     data = pa.table([range(3000), ["no" * 300] * 3000, [[1]] * 3000], schema=SCHEMA)
-    pipeline = OPERATORS["map"](od.Pipeline(SCHEMA))
+
+    def first_is_slow(row):
+        if row.k == 0:  # what fails behind it can't leave: the source must stop, however fast the reader is
+            time.sleep(0.3)
+        return number(row)
+
+    pipeline = od.Pipeline(SCHEMA).map(first_is_slow, schema=N, **POLICY)
     outputs = {"good": pipeline, "bad": pipeline.side_output()}
     count = 0
     with pipeline.stream(data, outputs=outputs, workers=2, chunk_rows=8, max_bytes=1 << 19) as stream:

@@ -14,22 +14,18 @@ pytest.importorskip("pyspark")
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import source_tags, step_tags, with_index
 from ordstream.spark.mark_rows import REST
-from ordstream.spark.sort_columns import OUTPUT, SAMPLE, SortColumns, SortedOutputs, sort_name
+from ordstream.spark.sort_columns import BOUNDS, OUTPUT, SortColumns, SortedOutputs, sort_name
 
 NODE = "node"
 BIG = [-(1 << 63), -(1 << 63) + 1, (1 << 63) - 2, (1 << 63) - 1]
 numbers = st.none() | st.integers(-3, 3) | st.sampled_from(BIG)
 
 
-def in_order(key):
-    """What Python sorts a value by, as Spark sorts by the key."""
-
-    def of(value):
-        if value is None:
-            return (1 if key.nulls_last else -1, 0)
-        return 0, -value if key.descending else value
-
-    return of
+def number_of(key, value):
+    """Two numbers that ascend as Spark sorts values by the key."""
+    if value is None:
+        return (1 if key.nulls_last else -1), 0
+    return 0, -1 - value if key.descending else value
 
 
 @st.composite
@@ -37,16 +33,16 @@ def cases(draw):
     flags = st.booleans()
     keys = [SortKey(f"k{k}", draw(flags), draw(flags)) for k in range(draw(st.integers(1, 2)))]
     rows = draw(st.lists(st.tuples(*[numbers] * len(keys)), min_size=1, max_size=30))
-    rows.sort(key=lambda row: [in_order(key)(value) for key, value in zip(keys, row, strict=True)])
-    sample = draw(st.lists(st.tuples(*[numbers] * len(keys)), max_size=12))
+    rows.sort(key=lambda row: [number_of(key, value) for key, value in zip(keys, row, strict=True)])
+    bounds = draw(st.lists(st.tuples(*[numbers] * len(keys)), max_size=9))
     batches = draw(st.lists(st.integers(0, 7), max_size=8))
     outputs = draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
-    return keys, rows, sample, batches, outputs, draw(st.integers(1, 9)), draw(st.integers(0, 3))
+    return keys, rows, bounds, batches, outputs, draw(st.integers(10, 12)), draw(st.integers(0, 3))
 
 
 @given(cases())
 def test_outputs_have_what_their_rows_are_sorted_by_and_lie_in_ranges(case):
-    keys, rows, sample, cuts, outputs, ranges, at_end = case
+    keys, rows, bounds, cuts, outputs, ranges, at_end = case
     names = ["value", *(sort_name(k) for k in range(len(keys))), OUTPUT, REST, NODE]
     types = [*[pa.int64()] * (len(keys) + 2), pa.binary(), pa.int32()]
     schema = pa.schema(list(zip(names, types, strict=True)))
@@ -55,8 +51,13 @@ def test_outputs_have_what_their_rows_are_sorted_by_and_lie_in_ranges(case):
     table = pa.table(
         [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)], [k.column for k in keys]
     )
+
+    def place(row):
+        return [part for key, value in zip(keys, row, strict=True) for part in number_of(key, value)]
+
+    bounds = sorted(map(place, bounds))
     table = table.append_column(
-        SAMPLE, pa.array([json.dumps(sample)] + [None] * (len(rows) - 1), pa.string())
+        BOUNDS, pa.array([json.dumps(bounds)] + [None] * (len(rows) - 1), pa.string())
     )
     batches = list(sliced(table, cuts))
     found, taken, given_out = [], 0, 0
@@ -77,9 +78,6 @@ def test_outputs_have_what_their_rows_are_sorted_by_and_lie_in_ranges(case):
         steps = step_tags(0, pa.array([b"k"] * at_end, pa.binary()), np.arange(at_end))
         ends = node.leaving(pa.record_batch([pa.array([0] * at_end), steps], ["value", "tag"]))
         assert rows_of(ends) == [(0, *[None] * (len(keys) + 1), tag.as_py(), ranges + 2) for tag in steps]
-    place = lambda row: [in_order(key)(value) for key, value in zip(keys, row, strict=True)]  # noqa: E731
-    drawn = sorted(map(place, sample))
-    bounds = [drawn[k * len(drawn) // ranges] for k in range(1, ranges)] if drawn else []
     causes = [at for at in range(len(rows)) for _ in range(outputs[at])]
     assert found == [
         (at + 1, *rows[at], number, None, bisect_right(bounds, place(rows[at])))
@@ -105,7 +103,7 @@ def test_columns_that_the_output_shows_do_not_leave_twice():
     node = SortedOutputs(
         sort, 0, pa.schema([("ts", pa.int64()), (sort_name(1), pa.int64()), (NODE, pa.int32())])
     )
-    rows = pa.record_batch([[5, 6], [1, 2], ["[[6, 0]]", None]], ["ts", "at", SAMPLE])
+    rows = pa.record_batch([[5, 6], [1, 2], ["[[0, 6, 0, 0]]", None]], ["ts", "at", BOUNDS])
     assert list(node.remembered(iter([rows]))) == [rows]
     leaving = node.leaving(pa.record_batch([pa.array([5, 6]), source_tags(np.array([1, 2]))], ["ts", "tag"]))
     assert rows_of(leaving) == [(5, 1, 0), (6, 2, 1)]
@@ -118,7 +116,7 @@ def test_what_no_output_refers_to_is_forgotten():
     )
     settled = [0]
     node.settled = lambda: settled[0]
-    batches = (pa.record_batch([[k], ["[]"]], ["ts", SAMPLE]) for k in range(1_000))
+    batches = (pa.record_batch([[k], ["[]"]], ["ts", BOUNDS]) for k in range(1_000))
     for taken, _ in enumerate(node.remembered(batches), 1):
         settled[0] = max(0, taken - 10)
         assert len(node._arrived) <= 12
