@@ -25,6 +25,7 @@ from ordstream.plan.final import final
 from ordstream.plan.lanes import check_one_source
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
+from ordstream.spark.clock_marks import refuse
 from ordstream.spark.columns import check_pipeline
 from ordstream.spark.executor import NodeFunction, carried_name
 from ordstream.spark.grouping import Grouping, resolve
@@ -420,7 +421,7 @@ def explain(
     pipeline: Pipeline,
     spark: SparkSession | None = None,
     *,
-    nodes: int | Literal["auto"] = "auto",
+    nodes: int | Literal["auto"] | None = "auto",
     nodes_per_executor: PerExecutor = "auto",
     emit: Literal["updates", "final"] = "updates",
     grouping: Grouping = "hash",
@@ -444,7 +445,8 @@ def explain(
     Raises
     ------
     PlanError
-        Without a session; where the grouping doesn't fit the operators; with `emit="final"` also where the
+        Without a session; where the grouping doesn't fit the operators, or several nodes can't find the
+        clock's marks in this order; with `emit="final"` also where the
         last operator has no answer at the end.
     """
     check_pipeline(pipeline, "od.spark.explain")
@@ -454,13 +456,16 @@ def explain(
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
     pipeline = of_one_source(pipeline, df, merge_by)
     names = (*([] if merge_by is None else [merge_by]), *order_names(order_by))
-    layout = make_layout(session, pipeline, nodes, nodes_per_executor, df, order_by=names)
+    many = 1 if nodes is None else nodes
+    layout = make_layout(session, pipeline, many, nodes_per_executor, df, order_by=names)
     if sheds(pipeline.plan):
         check_repeatable(pipeline.plan, None)
         return f"1 node, in one Spark task, since it sheds\n{pipeline.explain()}"
     alone = layout.why and must_be_alone(pipeline, {}, names)
     if layout.nodes == 1 and (why := alone or whole(pipeline, {})):
         return f"1 node, since {why}\n{pipeline.explain()}"
+    if names and layout.nodes > 1 and (why := refuse(pipeline.plan, None, names)):
+        raise PlanError(why)
     resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, names)
     spread = resolved.texts(layout.nodes)
     text = fragmenting.explain(

@@ -25,6 +25,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from ordstream.ground.cpus import allowed_cpus
+from ordstream.node.settings import whole
+from ordstream.operators.arguments import positive_int
 from ordstream.spark.interrupt import repair, without_traces
 from ordstream.spark.quiet import PANDAS_NOTICE
 
@@ -70,6 +72,10 @@ logger.files.level = off
 """
 
 
+#: A task that fails so often fails for good.
+MOST_RETRIES = 1_000
+
+
 def local_session(
     cores: int | None = None,
     *,
@@ -98,11 +104,16 @@ def local_session(
 
     Raises
     ------
+    PlanError
+        If a number of cores, or `retries`, is none, or a node has more cores than Spark.
     RuntimeError
         If there is no Java, this process already has a Spark context (it could not be given these settings)
         or is a client of Spark Connect, or the machine does not know the name localhost, which PySpark
         listens on.
     """
+    cores = allowed_cpus() if cores is None else positive_int(cores, "cores")
+    node_cores = cores if node_cores is None else positive_int(node_cores, "node_cores", cores)
+    retries = whole("retries", retries, 0, MOST_RETRIES)
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("this process already has a Spark context: stop it first, or use its session")
     if is_remote():
@@ -122,7 +133,6 @@ def local_session(
             "`127.0.0.1 localhost` to /etc/hosts"
         ) from error
     without_traces()  # Ctrl-C while Spark starts
-    cores = cores or allowed_cpus()
     # Spark takes the first python3 on PATH for its workers, which need not be this one.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -130,7 +140,7 @@ def local_session(
     builder = SparkSession.builder.master(f"local[{cores},{retries + 1}]").appName("ordstream")
     with _log4j_file(log_level) as log4j:
         chosen = {
-            "spark.task.cpus": str(node_cores or cores),
+            "spark.task.cpus": str(node_cores),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": memory,

@@ -316,7 +316,8 @@ class Chain(Windows, RowOperators, Joins):
     def assert_ordered(self) -> None:
         able = named(self.schema, is_fixed_number)
         if able:
-            names = [self.time(able), *self.draw(st.lists(st.sampled_from(able), max_size=2))]
+            more = self.draw(st.lists(st.sampled_from(able), max_size=2))
+            names = dict.fromkeys([self.time(able), *more])
             key = (self.key() or "") if self.draw(st.booleans()) else ""
             self.add(f"{key}.assert_ordered({', '.join(map(repr, names))}{self.policy()})")
 

@@ -28,7 +28,7 @@ def passing(draw: Any, pipeline: od.Pipeline, key: tuple[str, ...]) -> od.Pipeli
     if draw(st.booleans()):
         columns = draw(st.lists(st.sampled_from([*NUMBERS, "b"]), min_size=1, max_size=9))
         return of(pipeline, key).lag({f"lag{at}_{i}": name for i, name in enumerate(columns)})
-    columns = draw(st.lists(st.sampled_from([*NUMBERS, *CLOCKS]), min_size=1, max_size=3))
+    columns = draw(st.lists(st.sampled_from([*NUMBERS, *CLOCKS]), min_size=1, max_size=3, unique=True))
     return of(pipeline, key).assert_ordered(*columns, on_error="skip")
 
 

@@ -123,8 +123,10 @@ def test_the_clock_of_a_reorder_over_nodes(spark, frame):
 
 
 def test_a_clock_needs_rows_that_are_sorted_by_it(spark, frame):
-    with pytest.raises(od.PlanError, match="order_by begins with its column, 'ts', ascending"):
-        apply(windows(), frame, order_by=["user", "ts"], nodes=2)
+    for call in (apply, explain):
+        with pytest.raises(od.PlanError, match="order_by begins with its column, 'ts', ascending"):
+            call(windows(), df=frame, order_by=["user", "ts"], nodes=2)
+    assert explain(windows(), spark, order_by="item", nodes=None).startswith("1 node")
     assert explain(windows(), spark, order_by="ts", nodes=2).count("cut: rows to nodes by hash of") == 2
 
 

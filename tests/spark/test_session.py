@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import ordstream
+from ordstream.errors import PlanError
 from ordstream.tpcxbb.generator import generate_clicks
 
 PROGRAM = """
@@ -110,6 +111,22 @@ def test_java_is_asked_for_by_name(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(RuntimeError, match="Java runtime, 17 or newer"):
         session.local_session()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"cores": "a"}, "cores must be an int of at least 1, got 'a'"),
+        ({"cores": 0}, "cores must be an int of at least 1, got 0"),
+        ({"cores": 2, "node_cores": 3}, "node_cores must be at most 2, got 3"),
+        ({"node_cores": 1.5}, "node_cores must be an int of at least 1, got 1.5"),
+        ({"retries": -1}, "retries must be a whole number from 0 to 1000, got -1"),
+    ],
+)
+def test_numbers_that_spark_would_refuse_with_a_trace(given, text):
+    session = pytest.importorskip("ordstream.spark.session")
+    with pytest.raises(PlanError, match=text):
+        session.local_session(**given)
 
 
 def test_a_machine_without_the_name_localhost_is_told_what_to_do(monkeypatch):
