@@ -39,6 +39,7 @@ COMMAND_DELAYS = (0.5, 1.5, 4.0, 9.0)
 ACTIONS: dict[str, Callable[[Any], Any]] = {
     "collect": lambda frame: frame.collect(),
     "toArrow": lambda frame: frame.toArrow(),
+    "write": lambda frame: frame.write.format("noop").mode("overwrite").save(),
     "collect of a derived frame": lambda frame: frame.select("ts").collect(),
 }
 
@@ -286,7 +287,7 @@ def main() -> None:
         worst = max(worst, after)
         print(f"{transport:<20} killed task {after:5.2f} s", flush=True)
         for notebook in (False, True):
-            for action in ACTIONS if not notebook else ("collect", "toArrow"):
+            for action in ACTIONS if not notebook else ("collect", "toArrow", "write"):
                 folder = scratch / f"{domain}-{notebook}-{action}"
                 returned, after = seconds_of_work_after_interrupt(spark, folder, action, notebook=notebook)
                 worst = max(worst, after)

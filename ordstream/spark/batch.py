@@ -446,8 +446,8 @@ def explain(
     ------
     PlanError
         Without a session; where the grouping doesn't fit the operators, or several nodes can't find the
-        clock's marks in this order; with `emit="final"` also where the
-        last operator has no answer at the end.
+        clock's marks in this order; with `emit="final"` also where the last operator has no answer at the
+        end.
     """
     check_pipeline(pipeline, "od.spark.explain")
     session = running_session(spark, "explain")  # the nodes depend on its executors

@@ -180,7 +180,8 @@ class InterruptibleFrame(ClassicDataFrame):
             with cancelled_on_interrupt(self._sc):
                 return action(*given, **named)
         except PythonException as error:
-            found = with_source_serial(error, self._serial_of)
+            with cancelled_on_interrupt(self._sc):  # it is a job as well
+                found = with_source_serial(error, self._serial_of)
             if found is error:
                 raise
             raise found from None

@@ -18,8 +18,12 @@ from ordstream.spark.executor import OWN_SERIAL
 #: Node and position in it (from 1) of a row -> its serial in the source.
 SerialOf = Callable[[int, int], int]
 
-_POSITION = re.compile(r"(?<= failed at serial )\d+(?=: )")
-_NODE = re.compile(" " + re.escape(OWN_SERIAL).replace(re.escape("{}"), r"(\d+)"))
+# what the user's own exception says stands behind it
+_TOLD = re.compile(
+    r"(OperatorError: operator .*? failed at serial )(\d+)(: .*) "
+    + re.escape(OWN_SERIAL).replace(re.escape("{}"), r"(\d+)"),
+    re.DOTALL,
+)
 
 
 class RowFailure(PythonException):
@@ -40,11 +44,11 @@ def with_source_serial(error: BaseException, serial_of: SerialOf | None) -> Base
     if serial_of is None or not isinstance(error, PythonException):
         return error
     text = str(error)
-    position, node = _POSITION.search(text), _NODE.search(text)
-    if position is None or node is None:
+    told = _TOLD.search(text)
+    if told is None:
         return error
     try:
-        serial = serial_of(int(node[1]), int(position[0]))
+        serial = serial_of(int(told[4]), int(told[2]))
     except Exception:  # of many kinds; what the user must see is the error of the row
         return error
-    return RowFailure(error, _NODE.sub("", _POSITION.sub(str(serial), text)))
+    return RowFailure(error, f"{text[: told.start()]}{told[1]}{serial}{told[3]}{text[told.end() :]}")

@@ -268,6 +268,22 @@ def test_an_operator_error_names_the_serial_in_the_source(spark, tmp_path, actio
     assert "{'ts': 0, 'user': 0, 'seen': 7}" in str(failed.value)
 
 
+def test_a_user_s_text_that_looks_like_ours_stays_as_it_is(spark):
+    def refuse(row):
+        if row.n == 7:
+            raise ValueError("it failed at serial 99: so he said")
+        return (row.n,)
+
+    frame = spark.createDataFrame([(n, n % 3, "a", n) for n in range(20)], SOURCE.names)
+    schema = SOURCE.set(3, SOURCE.field("n").with_type(pa.int64()))
+    counted = od.Pipeline(schema).key_by("user").scan(seen=od.count())
+    pipeline = counted.map(refuse, schema=pa.schema([("n", pa.int64())]), name="refuse")
+    text = r"'refuse' failed at serial 8: ValueError: it failed at serial 99: so he said"
+    with pytest.raises(Exception, match=text) as failed:
+        apply(pipeline, frame, order_by="ts", nodes=2).collect()
+    assert "serial counts" not in str(failed.value)
+
+
 def test_the_error_of_a_derived_frame_says_what_its_serial_counts(spark):
     frame = spark.createDataFrame([(n, n % 3, "a", n) for n in range(-20, 20)], SOURCE.names)
     schema = SOURCE.set(3, SOURCE.field("n").with_type(pa.int64()))
@@ -299,7 +315,9 @@ def test_a_cancel_ends_the_work_of_the_nodes(spark, tmp_path, nodes, way):
     print(f"cancel over TCP, {nodes} nodes, {way}: the work ended {after:.2f} s later")
 
 
-@pytest.mark.parametrize(("action", "notebook"), [("collect of a derived frame", False), ("toArrow", True)])
+@pytest.mark.parametrize(
+    ("action", "notebook"), [("collect of a derived frame", False), ("toArrow", True), ("write", True)]
+)
 def test_ctrl_c_ends_the_work_of_the_nodes_and_the_session_goes_on(spark, tmp_path, action, notebook):
     returned, after = seconds_of_work_after_interrupt(
         spark, tmp_path / "beats", action, notebook=notebook, still=1.5
