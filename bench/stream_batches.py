@@ -1,7 +1,9 @@
 """What a micro-batch of a stream costs, beside the floor and beside Spark's own stateful operators.
 
 Usage: ``python bench/stream_batches.py [--batches 30] [--minutes 10] [--only NAME ...] [--json FILE]
-[--driver-rows N]``, or ``make bench-stream``. With N our jobs run batches of so many rows in the driver.
+[--driver-rows N] [--quick-logs]``, or ``make bench-stream``. With N our jobs run batches of so many rows in
+the driver. Spark writes the logs of our queries without `readlink` (docs/streaming.md, "One batch"); with
+`--quick-logs` it does so for all, the floor and the rivals too.
 
 Every job is the same running count per key. The floor is `foreachBatch` with a `mapInArrow` that hands rows
 through and nothing else. Jobs take turns, one batch each, in one session, so that what the machine does
@@ -39,6 +41,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import ordstream as od
+from ordstream.spark.streaming.spark_log import BY_FILE_SYSTEM, FILE_MANAGER
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("user", pa.int64())])
 SPARK = "ts long, user long"
@@ -407,6 +410,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[*JOBS, *RIVALS], choices=[*JOBS, *RIVALS])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--driver-rows", type=int, help="as of od.spark.stream; default: its own")
+    parser.add_argument("--quick-logs", action="store_true", help="Spark writes all logs as it writes ours")
     asked = parser.parse_args()
     global _driver_rows
     _driver_rows = "auto" if asked.driver_rows is None else asked.driver_rows
@@ -419,6 +423,7 @@ def main() -> int:
         "spark.sql.streaming.stateStore.providerClass": provider,
         "spark.sql.streaming.pollingDelay": "50ms",  # of the queries that wait for their turn
         "spark.sql.streaming.stopTimeout": "10s",
+        **({FILE_MANAGER: BY_FILE_SYSTEM[0]} if asked.quick_logs else {}),
     }
     spark = od.spark.local_session(2, node_cores=1, settings=settings)
     report, failed = Report(asked.json), 0

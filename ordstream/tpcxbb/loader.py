@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import functools
 import os
-import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -26,6 +25,7 @@ import pyarrow.parquet as pq
 
 from ordstream.errors import SourceError
 from ordstream.ground.ordercheck import OrderCheck
+from ordstream.ground.spark_path import to_read
 from ordstream.ground.types import INT64_MAX, INT64_MIN
 from ordstream.tpcxbb.queries import SideTables
 from ordstream.tpcxbb.schema import (
@@ -236,7 +236,7 @@ class DataFolder:
 
     def _spark_files(self, spark: SparkSession, table: str, files: list[Path]) -> DataFrame:
         """The files as Spark reads them, CSV columns with the types of `schema.TABLES`."""
-        paths = [_spark_path(file) for file in files]
+        paths = [to_read(file) for file in files]
         if files[0].suffix == ".parquet":
             return spark.read.parquet(*paths)
         # Spark matches a given CSV schema by position: give it the header's order, which all files must
@@ -497,8 +497,3 @@ def _spark_required(column: str, kind: str = "bigint") -> Column:
     value = F.col(column).cast(kind)
     missing = F.concat(F.lit(f"a row has no {column}, which the stream needs: "), F.input_file_name())
     return F.when(value.isNull(), F.raise_error(missing).cast(kind)).otherwise(value)
-
-
-def _spark_path(file: Path) -> str:
-    """A path that Spark takes literally: it reads [, {, * and ? as patterns."""
-    return "file:" + re.sub(r"([\\\[\]{}*?])", r"\\\1", str(file))

@@ -15,6 +15,7 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,7 @@ import pyarrow.parquet as pq
 
 from ordstream.errors import CheckpointError
 from ordstream.ground.nested_cast import align, nullable_inside
+from ordstream.ground.ordertags import TAG_NAMES
 from ordstream.snapshots.files import Files
 from ordstream.snapshots.snapshot import StateRows
 from ordstream.snapshots.state_file import Times, write_state
@@ -147,7 +149,10 @@ class TableFile:
         self._summed = _Summed(files.files, files.files.create(path))
         try:
             self._writer = pq.ParquetWriter(
-                pa.PythonFile(self._summed, "w"), self._schema, write_page_checksum=True
+                pa.PythonFile(self._summed, "w"),
+                self._schema,
+                write_page_checksum=True,
+                **_encodings(self._schema),
             )
         except BaseException:  # its first bytes found no room
             self._summed.file.close()
@@ -176,6 +181,23 @@ class TableFile:
         for one in (self._writer, self._summed.file):
             with contextlib.suppress(pa.ArrowException, OSError):  # what failed before is what is told
                 one.close()
+
+
+def _encodings(schema: pa.Schema) -> dict[str, Any]:
+    """Of tags the differences of neighbours: they ascend, and a dictionary of them is all of them."""
+    tags = [(one.name, one.type) for one in schema][-len(TAG_NAMES) :]
+    if tags != [(name, pa.int64()) for name in TAG_NAMES]:
+        return {}
+    others = [one for one in _leaves(schema) if one not in TAG_NAMES]
+    return {"use_dictionary": others, "column_encoding": dict.fromkeys(TAG_NAMES, "DELTA_BINARY_PACKED")}
+
+
+@lru_cache(64)
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Columns of a Parquet file, which makes one of each field of a struct, and of the values of a list."""
+    empty = pa.BufferOutputStream()
+    pq.ParquetWriter(empty, schema).close()
+    return [one.path for one in pq.ParquetFile(pa.BufferReader(empty.getvalue())).schema]
 
 
 class _Summed:

@@ -10,7 +10,6 @@ import base64
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -37,8 +36,9 @@ from ordstream.spark.mark_rows import MarksOf
 from ordstream.spark.shipped import Shipped
 from ordstream.spark.streaming.arriving import Arrival, Arriving
 from ordstream.spark.streaming.epoch_files import EpochFiles
-from ordstream.spark.streaming.epoch_manifest import OUTPUT, Said
+from ordstream.spark.streaming.epoch_manifest import Said
 from ordstream.spark.streaming.epoch_marks import RESULT, EpochClock, apart, rows_of, said_among
+from ordstream.spark.streaming.epoch_output import Output
 from ordstream.spark.streaming.group_ranges import GroupRanges
 from ordstream.spark.streaming.key_costs import KeyCosts
 from ordstream.spark.streaming.moving import Moved, MovedShare, Moves
@@ -137,35 +137,6 @@ class Columns:
             yield found
 
 
-class Output:
-    """An epoch's output file, made with its first row.
-
-    Attributes
-    ----------
-    last : OrderTag or None
-        Of the last row.
-    """
-
-    def __init__(self, files: EpochFiles, schema: pa.Schema) -> None:
-        self._files, self._schema = files, schema
-        self._table: Any = None
-        self.last: OrderTag | None = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Rows with their tags, the last two columns."""
-        if not batch.num_rows:
-            return
-        if self._table is None:
-            self._table = self._files.table(OUTPUT, self._schema)
-        self._table.write(align_output(batch, self._schema))
-        serial, index = (batch.column(batch.num_columns - k)[-1].as_py() for k in (2, 1))
-        self.last = OrderTag(serial, index)
-
-    def finish(self) -> list[Said]:
-        """For the manifest."""
-        return [] if self._table is None else [self._table.finish()]
-
-
 def _result(said: Mapping[str, Any]) -> bytes:
     context = TaskContext.get()
     return json.dumps({"partition": 0 if context is None else context.partitionId(), **said}).encode()
@@ -199,20 +170,20 @@ class WholeFunction(Shipped):
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row: what the driver must know."""
         began = time.perf_counter()
-        with self.begin.files("0") as files:
+        with self.begin.files("0") as files, Output(files, self.output) as output:
             arriving = Arriving(self.arrival, batches, files)
             said: dict[str, Any] = {"part": "whole", "states": None, "node": 0, "output": []}
-            said |= self._run(arriving, files)
+            said |= self._run(arriving, files, output)
             said |= arriving.said()
             files.sync_folders()
         said |= {"write_seconds": files.seconds, "seconds": time.perf_counter() - began}
         yield pa.RecordBatch.from_arrays([pa.array([_result(said)], pa.binary())], names=[RESULT])
 
-    def _run(self, arriving: Arriving, files: EpochFiles) -> dict[str, Any]:
+    def _run(self, arriving: Arriving, files: EpochFiles, output: Output) -> dict[str, Any]:
         """The state is there before a row is asked for: Spark reads and sorts them meanwhile."""
         from ordstream.node import node  # the compiled core, which a driver need not load
 
-        begin, output = self.begin, Output(files, self.output)
+        begin = self.begin
         held = stored(begin.folder, begin.number - 1, begin.states)
         states = complete(laid_out(self.pipeline.plan).operators, held)
         restored = Snapshot(begin.serial, begin.emitted_through, begin.latest_time, None, states)
@@ -231,16 +202,14 @@ class WholeFunction(Shipped):
                 output.write(batch)
         if not arriving.released and begin.nodes == 1 and begin.end == SUSPEND:
             return {}  # nothing changed
+        output.end()  # one file is on its way to the disk while another is written
         through = stream.report.emitted_through
         said: dict[str, Any] = {"emitted_through": [through.serial, through.index], "states": {}}
-        with ThreadPoolExecutor(1) as beside:  # one file is on its way to the disk while another is written
-            written = beside.submit(output.finish)
-            if begin.end == SUSPEND:
-                snapshot: Any = stream.snapshot
-                said["latest_time"] = snapshot.latest_time
-                said["states"] = _states(files, snapshot)
-            said["output"] = written.result()
-        return said
+        if begin.end == SUSPEND:
+            snapshot: Any = stream.snapshot
+            said["latest_time"] = snapshot.latest_time
+            said["states"] = _states(files, snapshot)
+        return said | {"output": output.said()}
 
 
 def _states(files: EpochFiles, snapshot: Snapshot) -> dict[str, Said]:
@@ -529,12 +498,13 @@ class MergeFunction(Shipped):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield all results."""
-        with self.begin.files("0") as files:
-            yield from self._run(batches, files)
+        with self.begin.files("0") as files, Output(files, self.output) as output:
+            yield from self._run(batches, files, output)
 
-    def _run(self, batches: Iterator[pa.RecordBatch], files: EpochFiles) -> Iterator[pa.RecordBatch]:
+    def _run(
+        self, batches: Iterator[pa.RecordBatch], files: EpochFiles, output: Output
+    ) -> Iterator[pa.RecordBatch]:
         begin, results = self.begin, list[bytes]()
-        output = Output(files, self.output)
         running: RunningIndex | None = None
         for batch in apart(batches, results):
             assert not isinstance(batch, TimeMark)  # no stage is behind the last one
@@ -549,13 +519,14 @@ class MergeFunction(Shipped):
                     [*columns, pa.array(serials), pa.array(running(serials))], names=self.output.names
                 )
             )
+        output.end()
         last = _last_serial(begin, results)
         through = OrderTag(last) if last > begin.emitted_through.serial else begin.emitted_through
         through = max(through, output.last) if output.last is not None else through
         said = {
             "part": "merge",
             "node": 0,
-            "output": output.finish(),
+            "output": output.said(),
             "emitted_through": [through.serial, through.index],
         }
         files.sync_folders()

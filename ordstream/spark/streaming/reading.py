@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from ordstream.errors import CheckpointError, PlanError, SchemaError
 from ordstream.ground.choices import flag
 from ordstream.ground.nested_cast import align, nullable_columns
 from ordstream.ground.ordertags import TAG_NAMES
+from ordstream.ground.spark_path import to_read
 from ordstream.spark.running_session import running_session
 from ordstream.spark.schemas import spark_schema
 from ordstream.spark.shipped import Shipped
@@ -83,7 +83,7 @@ def read_output(
                 f"{path}: a committed file is damaged: it has {found:,} bytes, not {size:,}; bring it back "
                 "from a copy"
             )
-    paths = [_GLOB.sub(r"\\\g<0>", str(path)) for path in files]
+    paths = [to_read(path) for path in files]
     if late:
         if not paths:
             return session.createDataFrame([], from_arrow_schema(_put_aside(log)))
@@ -267,7 +267,3 @@ def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:
     modes = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
     whole = {"ignoreCorruptFiles": False, "ignoreMissingFiles": False}
     return session.read.options(**modes, **whole, **{"parquet.page.verify-checksum.enabled": True})
-
-
-#: What Spark takes for a pattern where a path stands.
-_GLOB = re.compile(r"[\[\]{}*?\\]")

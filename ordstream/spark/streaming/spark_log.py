@@ -9,12 +9,53 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ordstream.errors import CheckpointError, told
 
 SPARK = "spark"
 COMMITS, OFFSETS = "commits", "offsets"
 _VERSION = re.compile(r"v\d+")
+
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+BY_FILE_SYSTEM = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+    "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",  # older releases
+)
+_START_MS = 5_000  # that sources may take
+
+
+def started(writer: DataStreamWriter, session: SparkSession) -> StreamingQuery:
+    """Start a query that writes its logs as Spark does where a file system has no `FileContext`: it renames
+    files, too. With one Spark runs `readlink`, a process of its own, some twenty times a micro-batch, since
+    the folder is a local one. What the session's user has set stays.
+    """
+    java: Any = session
+    try:
+        known = session.conf.get(FILE_MANAGER, None) is not None
+        loadable = java._jvm.org.apache.spark.util.Utils.classIsLoadable
+        found = None if known else next(filter(loadable, BY_FILE_SYSTEM), None)
+    except Exception:  # another version of Spark: as it does by itself
+        found = None
+    if found is None:
+        return writer.start()
+    session.conf.set(FILE_MANAGER, found)
+    try:
+        query: Any = writer.start()
+        try:
+            query._jsq.streamingQuery().awaitInitialization(_START_MS)  # its sources take the setting
+        except Exception:  # which ends the query, and is told by it
+            pass
+        except BaseException:
+            query.stop()
+            raise
+        return cast(StreamingQuery, query)
+    finally:
+        session.conf.unset(FILE_MANAGER)
 
 
 def entries(folder: Path) -> dict[int, Path]:

@@ -17,6 +17,7 @@ from ordstream.errors import CheckpointError, PlanError, shown
 from ordstream.fragments import fragmenting
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.ordertags import TAG_NAMES, OrderTag
+from ordstream.ground.spark_path import location
 from ordstream.ground.types import names_beside
 from ordstream.node.settings import OF_STATE, check_known, make_settings
 from ordstream.operators.functions import check_arguments
@@ -229,8 +230,8 @@ def stream(
     try:
         sorting = Sorting.of(prepared, keys, tuple(carried.columns), slots(df.sparkSession) == 1)
         batches = Batches(log, runner, delivery, sorting, last, on_epoch)
-        writer = writer.foreachBatch(batches).option("checkpointLocation", str(log.folder / SPARK))
-        query = StreamQuery(writer.start(), batches)
+        writer = writer.foreachBatch(batches).option("checkpointLocation", location(log.folder / SPARK))
+        query = StreamQuery(spark_log.started(writer, df.sparkSession), batches)
     except BaseException as error:  # Spark refuses the frame, or the name is taken, or two drivers at once
         delivery.close()
         if (lost := overtaken(error)) is not None:
