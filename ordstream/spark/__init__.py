@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ordstream.spark.schemas import spark_schema
     from ordstream.spark.session import local_session
     from ordstream.spark.streaming import sinks, sources
+    from ordstream.spark.streaming.epoch_figures import epoch_figures
     from ordstream.spark.streaming.reading import read_output, state
     from ordstream.spark.streaming.rewind import rewind
     from ordstream.spark.streaming.stream import finish, stream
@@ -40,6 +41,7 @@ __all__ = [
     "NodeFunction",
     "TaskKey",
     "apply",
+    "epoch_figures",
     "explain",
     "finish",
     "local_session",
@@ -62,6 +64,7 @@ _MODULES = {
     "balancer": ("Balancer",),
     "progress": ("Channel", "TaskKey"),
     "session": ("local_session",),
+    "streaming.epoch_figures": ("epoch_figures",),
     "streaming.reading": ("read_output", "state"),
     "streaming.rewind": ("rewind",),
     "streaming.stream": ("finish", "stream"),

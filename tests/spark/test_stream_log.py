@@ -1,4 +1,6 @@
-"""How Spark writes its own log inside of a stream's checkpoint: quickly, and on this machine."""
+"""What Spark does beside a stream: its log in the checkpoint, quickly and on this machine; its listeners."""
+
+import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -7,6 +9,7 @@ import pytest
 import ordstream as od
 
 pytest.importorskip("pyspark")
+from pyspark.sql.streaming import StreamingQueryListener
 
 pytestmark = pytest.mark.spark
 
@@ -107,3 +110,53 @@ def test_the_checkpoint_is_here_where_spark_s_default_is_another_file_system(spa
     with pytest.warns(RuntimeWarning, match="whose rows are not committed"):
         od.spark.finish(checkpoint)
     assert od.spark.state(checkpoint, "cum_count_1", epoch=1).count() == 1
+
+
+def test_spark_s_listeners_find_the_figures_of_an_epoch(spark, begun, tmp_path):
+    told, others, heard = {}, [], threading.Event()
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event):
+            pass
+
+        def onQueryTerminated(self, event):
+            heard.set()
+
+        def onQueryProgress(self, event):
+            if event.progress.numInputRows:
+                found = od.spark.epoch_figures(event)
+                assert od.spark.epoch_figures(event.progress) == found
+                told.setdefault(str(event.progress.id), []).append(found)
+            else:
+                others.append(od.spark.epoch_figures(event))
+
+    listener = Listener()
+    spark.streams.addListener(listener)
+    try:
+        query = begun(tmp_path / "cp")
+        for first in (1, 4, 7):
+            add(tmp_path, first, first + 1)
+            query.processAllAvailable()
+        expected = query.epochs
+        assert od.spark.epoch_figures(query.lastProgress) in (expected[-1], None)  # of a batch without rows
+        query.stop()
+        assert heard.wait(60)
+        frame = spark.readStream.schema("ts long, user long").parquet(f"file:{tmp_path / 'in'}")
+        foreign = frame.writeStream.format("noop").option("checkpointLocation", f"file:{tmp_path / 'other'}").start()
+        foreign.processAllAvailable()
+        heard.clear()
+        number = str(foreign.id)
+        foreign.stop()
+        assert heard.wait(60)
+    finally:
+        spark.streams.removeListener(listener)
+    assert told.pop(number) == [None]
+    assert [*told.values()] == [expected]
+    assert [one["rows"] for one in expected] == [2, 2, 2]
+    assert set(others) <= {None}
+
+
+@pytest.mark.parametrize("event", [None, 3, {"id": "x"}, "progress"])
+def test_what_is_no_progress_is_refused(event):
+    with pytest.raises(od.PlanError, match="onQueryProgress"):
+        od.spark.epoch_figures(event)

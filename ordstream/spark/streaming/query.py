@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ordstream.errors import CheckpointError, NodeLost, OrdstreamError, PlanError, told
 from ordstream.ground.ordertags import OrderTag
 from ordstream.spark.streaming.balancing import figures
+from ordstream.spark.streaming.epoch_figures import Reports, tell
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, EpochManifest
 from ordstream.spark.streaming.epoch_runner import EpochRunner, OnEpoch
@@ -171,7 +172,7 @@ class Batches:
     last: EpochManifest | None
     on_epoch: OnEpoch | None
     failure: BaseException | None = None
-    reports: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    reports: Reports = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     busy: threading.Lock = field(default_factory=threading.Lock)
     spark_id: str = ""
     cleaned: bool = False
@@ -251,6 +252,7 @@ class Batches:
         if self.spark_id:
             return
         self.spark_id = query_id(self.log.folder)
+        tell(self.spark_id, self.reports)
         if self.last is not None and self.last.spark != self.spark_id:
             raise CheckpointError(
                 f"{self.log.folder / SPARK}: this is the checkpoint of another query of Spark's "
