@@ -142,8 +142,8 @@ class PolledNode(FragmentNode):
 
     @property
     def has_enough(self) -> bool:
-        """Pieces of rows, and marks, for a step."""
-        return len(self._fitted) + self._marks_fitted >= BETWEEN_MARKS
+        """Pieces of rows, and marks, for a step: there is no room for marks that are taken together."""
+        return len(self._fitted) + self._marks_fitted > BETWEEN_MARKS - 2 * FEW_MARKS
 
     def take_rows(self) -> bool:
         """Have the merge hand on its next rows, up to a mark of the clock behind them; False: there are

@@ -247,6 +247,19 @@ def timers(table):
     )
 
 
+def test_a_step_has_enough_where_no_marks_fit_together():
+    """With 249 to 255 pieces it had not, and marks came one by one, until 256 rows waited beside it."""
+
+    class Marks:
+        def marks_there(self, kind, most):
+            return most
+
+    node = PolledNode.__new__(PolledNode)
+    for pieces in range(2 * polled_node.BETWEEN_MARKS):
+        node._fitted, node._marks_fitted = [None] * (pieces % 7), pieces - pieces % 7
+        assert node.has_enough == (node.marks_wanted(Marks()) == 0), pieces
+
+
 @pytest.mark.parametrize("made", [windows, chained, timers])
 def test_nodes_whose_keys_may_move_take_most_marks_together(made, taken, monkeypatch):
     """With `balance=` they came one by one: a third of the rows a second, where a clock moved often."""
