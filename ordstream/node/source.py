@@ -18,6 +18,7 @@ import pyarrow.types as pat
 from ordstream._core.flow.reader import Reader
 from ordstream.errors import SourceError
 from ordstream.ground.batches import BATCH_ROWS
+from ordstream.ground.by_identity import by_identity
 from ordstream.ground.imported import COLLECT, imported, instead_of, is_lazy, rows_advice
 from ordstream.ground.nested_cast import cast_advice, cast_column, same_values, typed
 from ordstream.ground.packed_types import is_any_list, plain, spanned
@@ -171,6 +172,7 @@ def batch_bytes(batch: pa.RecordBatch) -> int:
     return sum(map(_column_bytes, batch.columns))
 
 
+@by_identity
 def batch_bytes_of(schema: pa.Schema) -> BatchBytes:
     """`batch_bytes` of batches of one schema, which looks only at columns whose values are not all of one
     width: each small slice of a large table is asked.

@@ -6,4 +6,4 @@ touches Python.
 """
 from ordstream._core.ground.output_columns cimport Output
 
-cdef object output_export(Output* o, object schema)                   # takes ownership of o
+cdef object output_export(Output* o, object schema, object lent=*)    # takes ownership of o

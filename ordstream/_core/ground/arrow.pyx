@@ -170,8 +170,7 @@ cdef ArrowArray* list_array(Exported* e, const OutputColumn* oc, int64_t rows, i
 
 cdef ArrowArray* export_output(Output* o, const char** formats, int64_t n) noexcept nogil:
     """Arrow struct array over the buffers of `o`, which it owns from now on, without lent columns; NULL: no
-    memory (o is kept). `formats`: of the n columns that are handed over, then of their elements
-    (BatchFormats)."""
+    memory (o is kept). `formats`: of the n columns of the output, then of their elements (BatchFormats)."""
     cdef ArrowArray* top
     cdef ArrowArray* a
     cdef Exported* e = <Exported*> calloc(1, sizeof(Exported))
@@ -197,17 +196,17 @@ cdef ArrowArray* export_output(Output* o, const char** formats, int64_t n) noexc
         if oc.source >= 0:
             continue
         if o.layout.type[j] == PT_LIST:
-            a = list_array(e, oc, o.rows, o.layout.element[j], formats[n + place])
+            a = list_array(e, oc, o.rows, o.layout.element[j], formats[n + j])
             if a == NULL:
                 return NULL
-        elif formats[place][0] == c"P":
-            a = packed_array(formats[place], oc, o.rows, oc.valid)
+        elif formats[j][0] == c"P":
+            a = packed_array(formats[j], oc, o.rows, oc.valid)
             if a == NULL:
                 return NULL
             top.children[place] = a
             place += 1
             continue
-        elif o.layout.type[j] == PT_VIEW and formats[place][0] == c"d":
+        elif o.layout.type[j] == PT_VIEW and formats[j][0] == c"d":
             a = make_array(o.rows, 0, 2, 0)
             if o.rows and not converted(e, a, decoded(<const int32_t*> oc.data, oc.heap, o.rows)):
                 return NULL
@@ -224,7 +223,7 @@ cdef ArrowArray* export_output(Output* o, const char** formats, int64_t n) noexc
         else:
             a = make_array(o.rows, 0, 2, 0)
             a.buffers[1] = oc.data
-            if formats[place][0] == c"d" and o.rows:
+            if formats[j][0] == c"d" and o.rows:
                 if not converted(e, a, widen(<const int64_t*> oc.data, o.rows)):
                     return NULL
         top.children[place] = a
@@ -239,16 +238,84 @@ cdef ArrowArray* export_output(Output* o, const char** formats, int64_t n) noexc
     return top
 
 
-cdef object output_export(Output* o, object schema):
-    """pyarrow.RecordBatch over the output's buffers (no copy), without lent columns. Takes ownership of `o`.
-    `schema`: core_schema of these columns."""
-    cdef ArrowArray* a
+cdef struct Joined:
+    # private_data of an array with the columns of two others.
+    ArrowArray lent
+    ArrowArray* own
+
+
+cdef void release_joined(ArrowArray* a) noexcept nogil:
+    """As release_exported. What is lent may take the GIL."""
+    cdef Joined* both = <Joined*> a.private_data
+    both.own.release(both.own)
+    free(both.own)
+    both.lent.release(&both.lent)
+    free(both)
+    free(a.children)
+    free(a.buffers)
+    a.release = NULL
+
+
+cdef ArrowArray* joined(const Output* o, ArrowArray* own, Joined* both) noexcept nogil:
+    """The columns of an output in order: those lent are both.lent's, the others `own`'s. NULL: no memory,
+    and nothing was taken."""
+    cdef ArrowArray* top = make_array(o.rows, 0, 1, o.ncols)
+    cdef int32_t lent = 0
+    cdef int32_t j
+    if top == NULL or top.buffers == NULL or top.children == NULL:
+        if top != NULL:
+            free(top.buffers)
+            free(top.children)
+            free(top)
+        return NULL
+    for j in range(o.ncols):
+        if o.cols[j].source >= 0:
+            top.children[j] = both.lent.children[lent]
+            lent += 1
+        else:
+            top.children[j] = own.children[j - lent]
+    both.own = own
+    top.private_data = both
+    top.release = release_joined
+    return top
+
+
+cdef object output_export(Output* o, object schema, object lent=None):
+    """pyarrow.RecordBatch over the output's buffers (no copy). Takes ownership of `o`.
+
+    schema: core_schema of its columns. lent: a RecordBatch of its lent columns, in order, of the same rows;
+    each is taken as the schema's type, which holds the same bits (lent_columns.pxd).
+    """
+    cdef ArrowArray* a = NULL
+    cdef ArrowArray* own = NULL
+    cdef Joined* both = NULL
     cdef BatchFormats formats = formats_of(schema)
     cdef int64_t n = len(schema)
+    cdef bint lends = lent is not None
+    if lends:
+        both = <Joined*> calloc(1, sizeof(Joined))
+        try:
+            if both != NULL:
+                lent._export_to_c(<size_t> &both.lent)
+        except BaseException:
+            free(both)
+            output_free(o)
+            raise
     with nogil:
-        a = export_output(o, formats.formats, n)
+        if both != NULL or not lends:
+            own = export_output(o, formats.formats, n)
+        if own == NULL:
+            output_free(o)
+        else:
+            a = joined(o, own, both) if lends else own
+        if a == NULL:
+            if own != NULL:
+                own.release(own)
+                free(own)
+            if both != NULL:
+                both.lent.release(&both.lent)
+                free(both)
     if a == NULL:
-        output_free(o)
         raise MemoryError("no memory to hand an output batch over")
     try:
         # not through capsules, which would make the schema anew for each batch

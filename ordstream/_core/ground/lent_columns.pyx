@@ -3,6 +3,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.arrow cimport output_export
+from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.atomics cimport add_acq_rel
 from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, row_slot
 from ordstream._core.ground.imported_batch cimport Batch, BatchFormats
@@ -174,38 +175,30 @@ cdef Lending output_lend(Output* o, const Chunk* c, int64_t start, int64_t n, Ba
 
 
 cdef object lent_export(Output* o, object schema):
-    """output_export of a batch that may lend: a slice of the source's record batch for each lent column.
+    """output_export of a batch that may lend rows of the source's record batch.
 
     schema: of the output, in core types. Thread safety: the batch's reader, with the GIL. Cost: as
-    output_export, and ~1 us per lent column.
+    output_export, and ~0.3 us per lent column.
     """
+    cdef ArrowArray a
     cdef Batch* b
     cdef int32_t j
-    cdef list columns
-    cdef list own
     if o.lender != NULL and o.rows < LEAST_TAKEN:
         output_own(o)                                         # without memory some stay lent
     if o.lender == NULL:
         return output_export(o, schema)
     b = <Batch*> o.lender
     source = <object> <PyObject*> b.source
-    columns = [None] * o.ncols
-    own = []
-    for j in range(o.ncols):
-        if o.cols[j].source < 0:
-            own.append(j)
-            continue
-        column = source.column(o.cols[j].source).slice(o.first_row, o.rows)
-        wanted = schema.field(j).type
-        columns[j] = column if column.type.equals(wanted) else column.view(wanted)
+    lent = source.select([o.cols[j].source for j in range(o.ncols) if o.cols[j].source >= 0])
+    lent = lent.slice(o.first_row, o.rows)
     release(o)
-    if not own:
-        output_free(o)
-    else:
-        batch = output_export(o, pa.schema([schema.field(j) for j in own]))
-        for j, column in zip(own, batch.columns):
-            columns[j] = column
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    if lent.num_columns < o.ncols:
+        return output_export(o, schema, lent)
+    output_free(o)
+    if lent.schema.equals(schema, check_metadata=True):
+        return lent
+    lent._export_to_c(<size_t> &a)
+    return pa.RecordBatch._import_from_c(<size_t> &a, schema)
 
 
 # ---------------------------------------------------------------- kinds of types

@@ -56,6 +56,14 @@ def test_the_same_bits_as_another_type():
     assert result.column("at").to_pylist() == [i * 7 for i in range(20_000)]
 
 
+def test_a_column_that_passes_twice_around_one_that_is_made():
+    result = PIPELINE.select(a="hole", made=C("row") + 1, b="hole", c="items", d="row").run(DATA).table
+    assert addresses(result, "a") == addresses(result, "b") <= addresses(DATA, "hole")
+    for name, source in (("a", "hole"), ("b", "hole"), ("c", "items"), ("d", "row")):
+        assert result.column(name).to_pylist() == DATA.column(source).to_pylist()
+    assert result.column("made").to_pylist() == list(range(1, 20_001))
+
+
 #: Rows that are kept, and how many of the first batch's columns are then without a copy.
 KEPT = {
     "all": C("row") >= 0,
