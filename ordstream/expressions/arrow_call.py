@@ -109,6 +109,20 @@ def _split(values: pa.Array, pattern: str, max_splits: int | None) -> pa.Array:
     return _lists(parts, texts)
 
 
+#: Unicode's white space, as a class of characters in Arrow's regular expressions.
+_WHITE = r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+
+
+def _split_at_white(values: pa.Array, max_splits: int | None) -> pa.Array:
+    """Parts between the first `max_splits` runs of white space. Arrow's own function takes a third of the
+    time, and a run at the end of a text apart (pyarrow 26).
+    """
+    trimmed = pc.binary_length(pc.utf8_rtrim_whitespace(values))
+    if pc.any(pc.greater(pc.subtract(pc.binary_length(values), trimmed), 1)).as_py():
+        return pc.split_pattern_regex(values, _WHITE, max_splits=max_splits)
+    return pc.utf8_split_whitespace(values, max_splits=max_splits)
+
+
 def _lists(like: pa.Array, texts: pa.Array) -> pa.Array:
     """Lists as they were, of other texts."""
     return pa.ListArray.from_arrays(like.offsets, texts, mask=like.is_null() if like.null_count else None)
@@ -135,6 +149,7 @@ _OWN: dict[str, Callable[..., pa.Array]] = {
     "count_substring_regex": _counted_matches,
     "replace_substring_regex": _replaced,
     "split_pattern_regex": _split,
+    "utf8_split_whitespace": _split_at_white,
 }
 
 

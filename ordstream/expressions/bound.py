@@ -279,6 +279,10 @@ def _logarithm(x: float) -> float:
     return math.log(x) if x > 0 or math.isnan(x) else -math.inf if x == 0 else math.nan
 
 
+def _logarithm10(x: float) -> float:
+    return math.log10(x) if x > 0 or math.isnan(x) else -math.inf if x == 0 else math.nan
+
+
 def _nan_outside(function: Callable[[float], float]) -> Callable[[float], float]:
     """C's answer where Python's `math` raises: NaN outside the domain."""
 
@@ -393,6 +397,7 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "atan2": (math.atan2, 2),
     "exp": (_exponential, 1),
     "log": (_logarithm, 1),
+    "log10": (_logarithm10, 1),
     "atan": (math.atan, 1),
     "floor": (_integral(math.floor), 1),
     "ceil": (_integral(math.ceil), 1),

@@ -192,7 +192,8 @@ def _extract(option: Any) -> tuple[str, dict[str, Any]]:
     pattern, group = option
     named, n = _named_groups(pattern)
     if not 0 <= group <= n:
-        raise SchemaError(f"str.extract: {pattern!r} has the groups 0 (all of it) to {n}, got {group}")
+        groups = f"the groups 0 (all of it) to {n}" if n else "no group but 0, all of it"
+        raise SchemaError(f"str.extract: {pattern!r} has {groups}, got {group}")
     return "extract_regex", {"pattern": named if group else f"(?P<g0>{named})", "group": f"g{group}"}
 
 

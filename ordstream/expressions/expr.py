@@ -280,17 +280,17 @@ class Expr:
         return Apply("exp", self)
 
     def log(self, base: float | None = None) -> Expr:
-        """Logarithm; default: the natural one. With a base: `log(x) / log(base)`."""
+        """Logarithm; default: the natural one. With a base: `log(x) / log(base)`; of 10 it is `log10`."""
         natural = Apply("log", self)
         if base is None:
             return natural
         if not is_number(base) or not 0 < base < math.inf or base == 1:
             raise SchemaError(f"log: base must be a positive finite number, and not 1, got {base!r}")
-        return natural / math.log(base)
+        return self.log10() if base == 10 else natural / math.log(base)
 
     def log10(self) -> Expr:
-        """Logarithm to base 10."""
-        return self.log(10)
+        """Logarithm to base 10, as C's: of a power of ten it is whole."""
+        return Apply("log10", self)
 
     def floor(self) -> Expr:
         """Largest whole float64 not above the value."""

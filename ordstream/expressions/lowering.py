@@ -549,7 +549,9 @@ _CONVERSIONS: dict[tuple[str | None, str | None], tuple[tuple[str], ...]] = {
     **{(vm, vm): () for vm in VM_TYPES},
 }
 
-_MATHEMATICAL = ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round")
+_MATHEMATICAL = (
+    "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "log10", "floor", "ceil", "round",
+)  # fmt: skip
 
 #: Functions that may give a list or a struct.
 _OF_NESTED = ("struct.field", "list.get", "str.split")

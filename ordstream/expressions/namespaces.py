@@ -340,7 +340,7 @@ class Times(CalledMethods):
         """The date or time as text: `strftime("%Y-%m-%d %H:%M")`, letters of `format` as in C (without
         `%f`, `%s`, `%k`, `%l` and signs in front of a letter), without fractions of a second.
         """
-        if "%" not in _string(format, "strftime", "dt"):
+        if "%" not in _string(format, "strftime", "dt") or "\0" in format:  # which would end the text
             raise SchemaError(
                 f"dt.strftime: a format has letters behind a %, such as '%Y-%m-%d', got {shown(format)}"
             )

@@ -520,14 +520,11 @@ def marking_of(pipeline: Any, options: Mapping[str, Any], topology: Topology, da
     from ordstream.node.settings import make_settings
     from ordstream.plan.final import final
     from ordstream.plan.lanes import laid_out
-    from ordstream.reference.run_serial import refuse_suspend
 
     settings = make_settings({name: value for name, value in options.items() if name not in OPTIONS})
     if not settings.keeps_state:
         return None
     plan = laid_out(final(pipeline.plan) if settings.emit == "final" else pipeline.plan)
-    if settings.end == "suspend":
-        refuse_suspend(plan)
     return Marking(plan, settings, topology, data)
 
 

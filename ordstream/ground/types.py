@@ -25,15 +25,12 @@ from ordstream.ground.choices import gone_through
 from ordstream.ground.datetimes import counter, no_value, numpy_count, one_object
 from ordstream.ground.imported import has_schema, instead_of, schema_alone, schema_of_data
 from ordstream.ground.packed_types import (
-    as_plain,
     carried,
-    decoded,
     is_core_list,
     is_packed,
     packed_from_storage,
     packed_to_python,
     packed_to_storage,
-    plain,
     storage_of_packed,
     unsupported,
 )
@@ -506,7 +503,8 @@ def _temporal(value: Any, type_: pa.DataType, column: str, counts: bool) -> int:
         scalar = pa.scalar(value, type_)
         exact = scalar.as_py() == value
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError) as error:
-        if pat.is_timestamp(type_) and isinstance(value, datetime.date):
+        is_date = isinstance(value, datetime.date) and not isinstance(value, datetime.datetime)
+        if pat.is_timestamp(type_) and is_date:
             raise TypeError(
                 f"column {column!r} is {type_}, {value!r} is a date: its midnight is "
                 f"datetime.datetime({value.year}, {value.month}, {value.day})"
@@ -529,70 +527,3 @@ def _zone_differs(value: Any, type_: pa.DataType) -> str:
     if value.tzinfo is not None and type_.tz is None:
         return "has a time zone: what its clock reads is .replace(tzinfo=None)"
     return ""
-
-
-def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
-    """The result of a batch function as an array of the declared type; strict in the same way as
-    `to_storage`.
-
-    Parameters
-    ----------
-    array : numpy.ndarray, pyarrow.Array or sequence
-        NaN stays NaN (it is not null).
-
-    Raises
-    ------
-    TypeError, OverflowError, ValueError
-        Of another kind (a float array for an int column), or a value out of range.
-    """
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if not isinstance(array, pa.Array) and not hasattr(array, "__len__"):
-        raise TypeError(f"column {column!r} must be an array of {type_}, got {type(array).__name__}")
-    if is_packed(type_) and not isinstance(array, pa.Array):
-        return from_storage([to_storage(value, type_, column) for value in array], type_)
-    if isinstance(array, np.ndarray) and array.dtype.kind in "US":
-        array = array.astype(object)  # pyarrow 26 ends a text of NumPy's at its first NUL
-    given = array if isinstance(array, pa.Array) else pa.array(array)
-    if is_packed(type_) and plain(given.type).equals(type_):
-        return as_plain(given)
-    if pat.is_dictionary(given.type) or pat.is_run_end_encoded(given.type):
-        given = decoded(given)
-    if pat.is_list_view(given.type) or pat.is_large_list_view(given.type):
-        given = as_plain(given)
-    if given.type == type_ or pat.is_null(given.type):
-        return given.cast(type_)
-    same_kind = (
-        (
-            pat.is_integer(given.type)
-            and (pat.is_integer(type_) or pat.is_floating(type_) or is_temporal(type_))
-        )
-        or (pat.is_floating(given.type) and pat.is_floating(type_))
-        or (pat.is_decimal128(given.type) and pat.is_decimal128(type_))
-        or (is_string(given.type) and is_string(type_))
-        or (is_binary(given.type) and (is_binary(type_) or pat.is_fixed_size_binary(type_)))
-        or (
-            is_list(given.type)
-            and is_list(type_)
-            and _kind(given.type.value_type) == _kind(type_.value_type)
-        )
-        or (is_temporal(given.type) and given.type.id == type_.id)
-        or (pat.is_time(given.type) and pat.is_time(type_))  # NumPy has objects for times of day
-        or (given.type in (pa.timestamp("ms"), pa.date32()) and pat.is_date64(type_))  # and for a date64
-    )
-    if not same_kind:
-        raise TypeError(f"column {column!r} is {type_}, got an array of {given.type}")
-    try:
-        if pat.is_integer(given.type) and is_temporal(type_):
-            given = given.cast(storage_type(type_)).cast(type_)
-            given.validate(full=True)  # Arrow casts any count to a time of day
-        made = given.cast(type_)
-        if pat.is_date64(type_) and not made.cast(given.type).equals(given):
-            raise OverflowError(f"column {column!r} is {type_}: a time of day among its dates")
-        return made
-    except pa.ArrowInvalid as error:
-        raise OverflowError(f"column {column!r} is {type_}: {error}") from error
-
-
-def _kind(type_: pa.DataType) -> str:
-    return "int" if pat.is_integer(type_) else "float" if pat.is_floating(type_) else str(type_)

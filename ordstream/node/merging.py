@@ -149,6 +149,8 @@ class MergedSources:
         }
         self._wide = core_arrow.core_schema(wide)
         self._idle = None if idle is None else float(nanoseconds(idle, "idle")) / 1e9
+        if self._idle is not None and self._idle < 0:
+            raise PlanError(f"idle must not be negative, got {idle!r}")
         self._came = threading.Condition()
         self.log = None if log is False else MergeLog(names)
         self._chosen = None if log is None or log is False else [*merge_choices(log, names)]

@@ -55,7 +55,6 @@ from ordstream.plan.lanes import laid_out
 from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
 from ordstream.plan.rewrites import OF_NEIGHBOURS
-from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.snapshot import Snapshot
 
 MAX_BYTES = 512 << 20  # default cap on what is in flight
@@ -118,8 +117,6 @@ class Stream(NoTable, Unmoved, Reader):
         if settings.emit == "final":
             plan = final(plan)
         plan = laid_out(plan)
-        if settings.end == "suspend" and not settings.steps:  # behind a fragment more may follow
-            refuse_suspend(plan)
         self._snapshots: Snapshotting | None = None
         if settings.keeps_state:
             self._snapshots = Snapshotting(plan, settings)

@@ -19,8 +19,9 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError, shown
 from ordstream.ground.frames import check_polars
+from ordstream.ground.function_arrays import fit_array
 from ordstream.ground.packed_types import is_packed
-from ordstream.ground.types import fit_array, from_storage, to_storage
+from ordstream.ground.types import from_storage, to_storage
 
 #: `format=` of a frame: the library's name.
 FRAMES = ("pandas", "polars")

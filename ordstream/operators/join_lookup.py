@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError
@@ -18,6 +19,7 @@ from ordstream.ground.packed_types import as_plain, carried, decoded, is_packed,
 from ordstream.ground.slices import joinable
 from ordstream.ground.types import (
     column_index,
+    integer_range,
     is_binary,
     is_list,
     is_string,
@@ -318,7 +320,7 @@ def key_as(array: pa.Array, left: pa.Field, name: str, where: str) -> pa.Array:
     Raises
     ------
     SchemaError
-        Values of the two types are not compared; or integers that the tuples' type does not hold.
+        Values of the two types are not compared; or decimals that the tuples' type does not hold.
     """
     texts = is_string(left.type) and is_string(array.type)
     if array.type == left.type or texts or (is_binary(left.type) and is_binary(array.type)):
@@ -327,7 +329,9 @@ def key_as(array: pa.Array, left: pa.Field, name: str, where: str) -> pa.Array:
     if all(map(pat.is_timestamp, both)) and left.type.unit == array.type.unit:
         if (left.type.tz is None) == (array.type.tz is None):  # instants, or readings, in one unit
             return array.cast(left.type)
-    elif all(map(pat.is_integer, both)) or all(map(pat.is_decimal128, both)):
+    elif all(map(pat.is_integer, both)):
+        return _those_held(array, left.type).cast(left.type)
+    elif all(map(pat.is_decimal128, both)):
         try:
             return array.cast(left.type)
         except pa.ArrowInvalid:
@@ -335,6 +339,15 @@ def key_as(array: pa.Array, left: pa.Field, name: str, where: str) -> pa.Array:
     elif pat.is_null(array.type):
         return array.cast(left.type)
     _refuse_types(array, left, name, where, "which is not compared with it")
+
+
+def _those_held(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Integers, with null in place of those that a type of integers does not hold: no tuple has them."""
+    both = integer_range(type_), integer_range(array.type)
+    least, most = max(low for low, _ in both), min(high for _, high in both)
+    low, high = pa.scalar(least, array.type), pa.scalar(most, array.type)
+    held = pc.and_(pc.greater_equal(array, low), pc.less_equal(array, high))
+    return pc.if_else(held, array, pa.scalar(None, array.type))
 
 
 def _refuse_types(array: pa.Array, left: pa.Field, name: str, where: str, why: str) -> NoReturn:

@@ -14,8 +14,9 @@ import pyarrow.types as pat
 
 from ordstream.errors import PlanError
 from ordstream.ground.choices import flag, is_one_of
+from ordstream.ground.function_arrays import fit_array, numpy_array
 from ordstream.ground.numbers import WITH_NULLS
-from ordstream.ground.types import fit_array, from_storage, storage_values
+from ordstream.ground.types import from_storage, storage_values
 from ordstream.operators.error_policy import batches_again
 from ordstream.operators.frame_functions import FRAMES, FrameFunction
 from ordstream.operators.functions import FunctionReference, FunctionText, declared_output, python_only
@@ -110,7 +111,7 @@ class MapBatchesReference(FunctionReference):
                     raise ValueError(f"column {field.name!r} is null, and NumPy has no nulls; {WITH_NULLS}")
             names = operator.input.names
             # as in the core, arrays of the function's own: it may write into them
-            given = [np.array(array.to_numpy(zero_copy_only=False)) for array in arrays]
+            given = [np.array(numpy_array(array, name)) for name, array in zip(names, arrays, strict=True)]
             columns = self.fn(dict(zip(names, given, strict=True)))
             if not isinstance(columns, dict):
                 raise TypeError(f"expected a dict of arrays, got {type(columns).__name__}")

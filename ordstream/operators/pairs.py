@@ -39,8 +39,8 @@ class Pairs(ListFunction):
         index, item = list_column(site.schema, self.column, site.name)
         if is_packed(site.schema.field(index).type):
             raise SchemaError(
-                f"{site.name}: there are pairs of numbers, booleans, dates and times, and column "
-                f"{self.column!r} is {site.schema.field(index).type}"
+                f"{site.name}: there are pairs of lists of any length, of numbers, booleans, dates and "
+                f"times, and column {self.column!r} is {site.schema.field(index).type}"
             )
         fields, carry = _carried(site, self.carry)
         output = named_once([*fields, pa.field(self.left, item), pa.field(self.right, item)], site.name)
@@ -83,7 +83,7 @@ def pairs(
     Parameters
     ----------
     column : str
-        A list column.
+        A list column: lists of any length (not of a fixed one) of numbers, booleans, dates or times.
     left, right : str
         Names of the two output columns.
     carry : sequence of str

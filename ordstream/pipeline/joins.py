@@ -47,7 +47,8 @@ class Joins:
         on : str, sequence of str, or mapping
             The key: columns that both have, or {column of the tuples: column of the table} where names
             differ (left_on and right_on elsewhere). Any types that can be keys; integers of any width are
-            compared by value, other types must be the same. Null equals nothing, not even null; NaN is NaN.
+            compared by value, and decimals that the tuples' type holds; times need one unit, other types
+            must be the same. Null equals nothing, not even null; NaN is NaN.
         how : "inner", "left", "semi" or "anti"
             "left": a tuple without such a row is given too, with nulls. "semi": the tuples that have such a
             row, "anti": those that have none, each once and without a column of the table; so a tuple with a
@@ -55,7 +56,7 @@ class Joins:
         suffix : str
             Put behind the name of a column of the table that the tuples have too.
         validate : "m:m" or "m:1"
-            "m:1": PlanError, with key and rows, where the table has a key twice.
+            "m:1": PlanError, with key and rows, where the table has a key twice that tuples can have.
         """
         site = self._site("join_lookup", name, "fail")
         return self._then(bound_lookup(site, table, on, how, suffix, validate))

@@ -238,8 +238,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
             Of the outputs.
         format : "numpy", "arrow", "pandas" or "polars"
             "numpy": a dict of arrays, one per column (of `schema`, where it is the output). NumPy has no
-            nulls: one in any input column is an error. "arrow": a RecordBatch. "pandas", "polars": a
-            DataFrame; NaN in pandas' is a null.
+            nulls: one in any input column, or among the numbers of a list, is an error. "arrow": a
+            RecordBatch. "pandas", "polars": a DataFrame; NaN in pandas' is a null.
         releases_gil : bool
             The function spends its time outside the GIL: several workers may run it.
         """

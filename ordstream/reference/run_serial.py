@@ -200,8 +200,7 @@ def run_serial(
         The data does not match the source schema.
     SchemaError, PlanError
         The punctuation does not; an option that `run` would refuse; a plan
-        that no node takes (`ordstream.plan.physical`); end="suspend" where the last operator emits at the
-        end only; `after` a result that was not suspended.
+        that no node takes (`ordstream.plan.physical`); `after` a result that was not suspended.
     """
     if not hasattr(getattr(pipeline, "plan", None), "operators"):
         raise PlanError(
@@ -219,8 +218,6 @@ def run_serial(
     names = [source.name for source in written.sources]
     given = data_of_each(names, data) if names else data_of_the_one(written.name, data)
     rows = _merged(written, given, merge_by, merge_log) if names else _source_rows(plan.source, given)
-    if end == "suspend":
-        refuse_suspend(plan)
     if after is not None and emit == "final":
         raise PlanError("emit='final': after= goes on from a run that emits updates; leave it out")
     run = _begun(written, plan, punctuate, after)
@@ -264,16 +261,6 @@ def _check_options(punctuate: Any, emit: Any, shed_log: Any, shed_partition: Any
         raise PlanError(f"shed_partition must be a whole number from 0, got {shed_partition!r:.80}")
     if not is_one_of(end, ("finish", "suspend")):
         raise PlanError(f"end must be 'finish' or 'suspend', got {end!r:.80}")
-
-
-def refuse_suspend(plan: Plan) -> None:
-    """PlanError where a run of the plan would have nothing to say before the end of the stream."""
-    last = plan.operators[-1] if plan.operators else None
-    if last is not None and last.only_at_end:
-        raise PlanError(
-            f"end='suspend': operator {last.name!r} ({last.op}) emits at the end of the stream only, and a "
-            "suspended run does not end it. Let it emit updates, or end the stream (end='finish')"
-        )
 
 
 def _begun(written: Plan, plan: Plan, punctuation: Every | None, after: SerialResult | None) -> _SerialRun:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+NEEDED = "ordstream.spark needs PySpark 4.2 or newer: pip install 'ordstream[spark]'"
 try:
-    import pyspark  # noqa: F401
+    import pyspark
 except ImportError as error:
-    raise ImportError(
-        "ordstream.spark needs PySpark 4.1 or newer: pip install 'ordstream[spark]'"
-    ) from error
+    raise ImportError(NEEDED) from error
+if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2):
+    raise ImportError(f"{NEEDED} (this is {pyspark.__version__})")
 
 if TYPE_CHECKING:
     from ordstream.spark.balancer import Balancer

@@ -350,6 +350,8 @@ def test_logs_that_are_none_of_these_sources():
         p.run(one, merge_log=log)
     with pytest.raises(od.PlanError, match="idle: a duration is a number and a unit"):
         both.run(data, merge_by="ts", idle="soon")
+    with pytest.raises(od.PlanError, match=r"idle must not be negative, got '-1s'"):
+        both.run(data, merge_by="ts", idle="-1s")
     with pytest.raises(od.PlanError, match="can't be combined with snapshots"):
         both.run(data, merge_by="ts", merge_log=log, snapshots=True)
 

@@ -47,9 +47,7 @@ COLUMNS: dict[str, pa.Array] = {
     "bools inside": pa.array(
         [[[True, False], [None]], None, [], [[False, True, True], []], [None], [[True]]]
     ),
-    "bools in a struct": pa.array(
-        [{"a": [True, False]}, None, {"a": [None]}, {"a": []}, {"a": None}, None]
-    ),
+    "bools in a struct": pa.array([{"a": [True, False]}, None, {"a": [None]}, {"a": []}, {"a": None}, None]),
     "small": pa.array([[1, None], None, [], [-128], [None], [3, 4]], pa.large_list(pa.int8())),
     "deep": pa.array(
         [

@@ -139,7 +139,21 @@ class Expressions:
             return f"{self.integer(depth - 1)}.lookup(pa.array([0.5, -0.0, None, nan]))"
         if kind == "math":
             name = self.pick(
-                ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "floor", "ceil", "round")
+                (
+                    "sqrt",
+                    "sin",
+                    "cos",
+                    "tan",
+                    "asin",
+                    "acos",
+                    "atan",
+                    "exp",
+                    "log",
+                    "log10",
+                    "floor",
+                    "ceil",
+                    "round",
+                )
             )
             return f"{self.float(depth - 1)}.{name}()"
         return self.any_of(self.float, kind, depth, ("+", "-", "*", "/", "//", "%", "**"))

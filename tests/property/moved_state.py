@@ -78,9 +78,7 @@ def removed_keys_never_came(draw: Any, table: pa.Table, pipeline: od.Pipeline) -
     stayed = before.filter(pa.array([repr(k) not in dropped for k in keys], pa.bool_()))
     wanted = run_serial(pipeline, pa.concat_tables([stayed, behind]))
     assert wanted.error is None, wanted.error
-    emitted = 0
-    if not operator.only_at_end:
-        emitted = len(run_serial(pipeline, stayed, end="suspend").table)
+    emitted = len(run_serial(pipeline, stayed, end="suspend").table)
     assert found == exact_rows([wanted.table], pipeline.schema)[emitted:]
     with Segment(pipeline, **options_of(other)) as segment:
         segment.push(stayed)

@@ -59,8 +59,6 @@ def check(case: s.Case, nodes: int, how: dict[str, Any], data: Any) -> None:
     }
     expected = run_reference(pipeline, table, options.get("punctuate"))
     cut = data.draw(st.none() | st.integers(0, len(table)))
-    if operators := pipeline.plan.operators:
-        cut = None if operators[-1].only_at_end else cut
     batches: list[pa.RecordBatch] = []
     options = options | {"tags": True}
     try:

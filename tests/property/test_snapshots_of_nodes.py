@@ -52,7 +52,6 @@ def check_parts(case: s.Case, data: Any) -> None:
     """Parts of a stream, each over nodes or in one, each from the snapshot that the one before left."""
     operators = case.pipeline.plan.operators
     assume(for_several_nodes(case.pipeline.plan) and all(one.can_snapshot for one in operators))
-    assume(not (operators and operators[-1].only_at_end))
     options, table, batches, error, snapshot = options_over_nodes(case), as_table(case), [], None, None
     punctuate = options.get("punctuate")
     expected = run_reference(case.pipeline, table, punctuate)

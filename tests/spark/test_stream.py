@@ -276,8 +276,6 @@ def test_what_does_not_follow_is_refused(source, tmp_path):
         source.run(checkpoint, order_by="user")
     with pytest.raises(CheckpointError, match="output has the columns"):
         source.run(checkpoint, pipeline=od.Pipeline(SCHEMA).key_by("user").count("c"))
-    with pytest.raises(PlanError, match="emits at the end of the stream only"):
-        source.run(checkpoint, pipeline=od.Pipeline(SCHEMA).count("c", emit="final"))
 
 
 def test_of_two_drivers_on_one_checkpoint_one_loses_and_stops(source, tmp_path, monkeypatch):

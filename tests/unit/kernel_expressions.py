@@ -73,7 +73,9 @@ REALS = st.deferred(
         )
         | st.builds(
             lambda f, a: getattr(a, f)(),
-            st.sampled_from(["sqrt", "exp", "log", "floor", "ceil", "round", "__neg__", "__abs__", "atan"]),
+            st.sampled_from(
+                ["sqrt", "exp", "log", "log10", "floor", "ceil", "round", "__neg__", "__abs__", "atan"]
+            ),
             REALS,
         )
         | st.builds(od.if_else, BOOLEANS, REALS, REALS)

@@ -291,6 +291,7 @@ ORD_UNARY(Acos, double, double, { return std::acos(a); });
 ORD_UNARY(Atan, double, double, { return std::atan(a); });
 ORD_UNARY(Exp, double, double, { return std::exp(a); });
 ORD_UNARY(Log, double, double, { return std::log(a); });
+ORD_UNARY(Log10, double, double, { return std::log10(a); });
 ORD_UNARY(Floor, double, double, { return std::floor(a); });
 ORD_UNARY(Ceil, double, double, { return std::ceil(a); });
 ORD_UNARY(Round, double, double, { return std::rint(a); });
@@ -414,7 +415,7 @@ inline const UnaryEntry* find_unary(const char* name) {
         {"acos", unary<Acos>, nullptr, 'f', 'f'},
         {"atan", unary<Atan>, nullptr, 'f', 'f'},
         {"exp", unary<Exp>, nullptr, 'f', 'f'},
-        {"log", unary<Log>, nullptr, 'f', 'f'},
+        {"log", unary<Log>, nullptr, 'f', 'f'}, {"log10", unary<Log10>, nullptr, 'f', 'f'},
         {"floor", unary<Floor>, nullptr, 'f', 'f'}, {"ceil", unary<Ceil>, nullptr, 'f', 'f'},
         {"round", unary<Round>, nullptr, 'f', 'f'}, {"len_view", unary<Length>, nullptr, 'v', 'i'},
         {"len_list", unary<ListLength>, nullptr, 'v', 'i'},

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from ordstream.ground.columns_read import columns_read
 from ordstream.ground.numbers import WITH_NULLS, dtype_of
-from ordstream.ground.types import fit_array
+from ordstream.ground.function_arrays import fit_array, numpy_array
 
 cdef extern from *:
     """
@@ -286,7 +286,7 @@ cdef class BatchKernel(PythonKernel):
             reader = <ColumnReader> self.shape.reader.readers[j]
             dtype = self.dtypes[j]
             if dtype is None or c.cols[j].data == NULL:
-                columns[self.names[j]] = reader.arrow(&c.cols[j], rows, n).to_numpy(zero_copy_only=False)
+                columns[self.names[j]] = numpy_array(reader.arrow(&c.cols[j], rows, n), self.names[j])
                 continue
             array = held.arrays[j]
             # a function may reshape it

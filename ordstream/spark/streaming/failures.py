@@ -10,7 +10,7 @@ import traceback
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from ordstream import errors
-from ordstream.errors import CheckpointError, NodeLost, OperatorError, OrdstreamError
+from ordstream.errors import CheckpointError, NodeLost, OperatorError, OrdstreamError, SourceError
 
 #: What a Python trace ends with where the error is ours, in what Spark makes of a failed task: its first
 #: line, and those below it that say where (the user's file and line, the row).
@@ -27,6 +27,12 @@ _CONCURRENT = (
     "Multiple streaming jobs detected",
     "Multiple streaming queries are concurrently using",
 )
+#: How Spark says that it starts this query already. What it keeps of a start that failed then stays, and so
+#: does this, until the session has ended.
+_STARTED = "CONCURRENT_QUERY"
+#: How Spark says that it can't read a source (KD), or compute a column (22).
+_ROWS = re.compile(r"\[([A-Z][A-Z0-9_.]*)\] ((?:(?!SQLSTATE).)*?)\s*SQLSTATE: (?:22|KD)\w{3}", re.DOTALL)
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.*)$", re.MULTILINE)
 #: How an `OperatorError` is written.
 _OPERATOR = re.compile(r"operator (.+?) failed at serial (\d+)(.*)", re.DOTALL)
 _INTERRUPTIONS = (
@@ -71,7 +77,7 @@ def told_by_task(error: BaseException) -> BaseException:
     """Our error that a task or a source has raised, out of Spark's text with its traces; else the same."""
     found = None if isinstance(error, OrdstreamError) else _TOLD.findall(str(error))
     if not found:
-        return overtaken(error) or error
+        return overtaken(error) or _of_rows(error) or error
     kind, text = getattr(errors, found[-1][0], None), found[-1][1].strip()
     if not (isinstance(kind, type) and issubclass(kind, OrdstreamError)):
         return OrdstreamError(text)
@@ -98,9 +104,33 @@ def _of_operator(text: str) -> OperatorError | None:
     return None
 
 
+def _of_rows(error: BaseException) -> SourceError | None:
+    """What Spark says of rows that it can't read or compute; None: it says something else, or is not it."""
+    text = str(error)
+    match = None if isinstance(error, OrdstreamError) else _ROWS.search(text)
+    if match is None:
+        return None
+    why = " ".join(match[2].split())
+    cause = [one.strip() for one in _CAUSE.findall(text)]
+    because = f" ({cause[-1]})" if cause and cause[-1] not in why else ""
+    return SourceError(
+        f"Spark can't read the rows of a micro-batch, or compute a column of them: [{match[1]}] "
+        f"{why.rstrip('.')}{because}. Nothing of it is committed: mend the source, or the frame, and start "
+        "the stream again with the same checkpoint"
+    )
+
+
 def overtaken(error: BaseException) -> CheckpointError | None:
     """What Spark says where two drivers have one checkpoint, in our words; None: it says something else."""
-    if isinstance(error, OrdstreamError) or not any(one in str(error) for one in _CONCURRENT):
+    if isinstance(error, OrdstreamError):
+        return None
+    if _STARTED in str(error):
+        return CheckpointError(
+            "this session starts a query with this checkpoint already, or such a start has failed: Spark "
+            "remembers it until the session has ended. End the session, start another one, and the stream "
+            "with the same checkpoint; what is committed stays"
+        )
+    if not any(one in str(error) for one in _CONCURRENT):
         return None
     return CheckpointError(
         "another driver writes Spark's log of this stream at the same time, so this one stops, and "

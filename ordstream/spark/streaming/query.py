@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ordstream.errors import CheckpointError, NodeLost, OrdstreamError, PlanError, told
 from ordstream.ground.ordertags import OrderTag
+from ordstream.spark.streaming import spark_log
 from ordstream.spark.streaming.balancing import figures
 from ordstream.spark.streaming.epoch_figures import Reports, tell
 from ordstream.spark.streaming.epoch_log import EpochLog
@@ -41,6 +42,7 @@ from ordstream.spark.streaming.spark_log import SPARK, query_id
 #: Epochs whose figures a query keeps.
 REMEMBERED = 100
 WAIT_SECONDS = 0.05
+QUIET_SECONDS = 1.0
 #: Java's loggers that tell of a stop as if it were a failure.
 STOP_LOGGERS = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
@@ -163,6 +165,10 @@ class Batches:
         Where a batch is under way.
     called_by : socket or None
         By which Java calls.
+    quiet : threading.Event
+        Spark may be told that the query was stopped: its stream thread prints no trace of that.
+    files : dict
+        Those of Spark's log that were looked at (`spark_log.check_names`).
     """
 
     log: EpochLog
@@ -179,6 +185,8 @@ class Batches:
     stopping: bool = False
     thread: int | None = None
     called_by: socket.socket | None = None
+    quiet: threading.Event = field(default_factory=threading.Event)
+    files: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Run, commit and deliver; or skip what was committed.
@@ -188,13 +196,17 @@ class Batches:
         CheckpointError
             It can't follow what was committed, or another driver was faster.
         """
+        self.called_by = _called_by()  # first: whoever stops the query now does not wait for this call
         while not (free := self.busy.acquire(timeout=WAIT_SECONDS)) and not self.stopping:
             pass
         try:
             if self.stopping:  # whoever stops the query waits for this call, and may hold the lock
+                if free:
+                    self.busy.release()
+                    free = False
+                self.quiet.wait(QUIET_SECONDS)
                 raise StreamStopped("the query was stopped before this micro-batch began")
             self.thread = threading.get_ident()
-            self.called_by = _called_by()
             self._run(batch, int(number))
         finally:
             if free:
@@ -236,6 +248,7 @@ class Batches:
                 f"od.spark.rewind({str(self.log.folder)!r}, to={newest}), or begin anew with another "
                 "checkpoint"
             )
+        spark_log.check_names(self.log.folder, self.files)
         manifest = self.runner.epoch(MicroBatch(batch, self.sorting), number, self.last, self.spark_id)
         ready = time.perf_counter()
         self.log.publish(manifest)
@@ -449,6 +462,7 @@ class StreamQuery:
         with self._batches.busy:
             self._batches.stopping = True
             with _hushed():
+                self._batches.quiet.set()
                 self._end()
         self._batches.close()
 
@@ -460,6 +474,7 @@ class StreamQuery:
         if self._batches.thread == threading.get_ident():
             return
         with _hushed():
+            self._batches.quiet.set()
             self._end()
         with self._batches.busy:  # Spark does not wait for what Python still does
             self._batches.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +28,6 @@ from ordstream.plan.columns import compared_source_columns
 from ordstream.plan.lanes import check_line, check_one_source, laid_out
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, set_aside, sheds
-from ordstream.reference.run_serial import refuse_suspend
 from ordstream.snapshots.fit import check_can_snapshot, check_clock, complete, fit
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.spark.columns import (
@@ -90,6 +90,7 @@ OF_STREAM = (
 ENDS_THE_FORMER = "spark.sql.streaming.stopActiveRunOnRestart"
 #: Streams of this process by checkpoint, without links and "..": `finish` needs the pipeline.
 _started: dict[Path, tuple[Pipeline, dict[str, Any]]] = {}
+_turns: dict[Path, threading.RLock] = {}
 
 
 def stream(
@@ -212,34 +213,41 @@ def stream(
         small,
     )
     sinks, writer = sinks_of(sink), writer_of(prepared, name, trigger)
-    _check_free(folder_of(checkpoint), df.sparkSession, name)
-    log = _opened(pipeline, checkpoint, order, zone)  # behind the checks: what is refused begins no stream
-    last = _check_last(log, pipeline, options)
-    spark_log.check(log.folder, -1 if last is None else last.number)
-    if carried.zoned and log.time_zone not in (None, zone):
-        raise CheckpointError(
-            f"{log.folder}: the stream began with spark.sql.session.timeZone={log.time_zone}, and this "
-            f"session has {zone}: Spark casts {carried.zoned[0]!r} by it, so its values would shift. Set "
-            "the zone back, or begin anew with another checkpoint"
-        )
-    runner = replace(runner, log=log)
-    if _replaced(log.folder):
+    with _turn(folder_of(checkpoint)):
+        _check_free(folder_of(checkpoint), df.sparkSession, name)
+        # behind the checks: what is refused begins no stream
+        log = _opened(pipeline, checkpoint, order, zone)
         last = _check_last(log, pipeline, options)
-    delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
-    delivery.open(last)
-    try:
-        sorting = Sorting.of(prepared, keys, tuple(carried.columns), slots(df.sparkSession) == 1)
-        batches = Batches(log, runner, delivery, sorting, last, on_epoch)
-        writer = writer.foreachBatch(batches).option("checkpointLocation", location(log.folder / SPARK))
-        query = StreamQuery(spark_log.started(writer, df.sparkSession), batches)
-    except BaseException as error:  # Spark refuses the frame, or the name is taken, or two drivers at once
-        delivery.close()
-        if (lost := overtaken(error)) is not None:
-            raise lost from None
-        raise
-    given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
-    forget_ended(one for _, one in _started.values())
-    _started[log.folder.resolve()] = (pipeline, {**given, "options": options, "sink": sink, "query": query})
+        spark_log.check(log.folder, -1 if last is None else last.number)
+        spark_log.clear(log.folder)
+        if carried.zoned and log.time_zone not in (None, zone):
+            raise CheckpointError(
+                f"{log.folder}: the stream began with spark.sql.session.timeZone={log.time_zone}, and this "
+                f"session has {zone}: Spark casts {carried.zoned[0]!r} by it, so its values would shift. "
+                "Set the zone back, or begin anew with another checkpoint"
+            )
+        runner = replace(runner, log=log)
+        if _replaced(log.folder):
+            last = _check_last(log, pipeline, options)
+        delivery = Delivery(log, StreamInfo(log.query, log.folder, output_schema(pipeline)), sinks)
+        delivery.open(last)
+        try:
+            sorting = Sorting.of(prepared, keys, tuple(carried.columns), slots(df.sparkSession) == 1)
+            batches = Batches(log, runner, delivery, sorting, last, on_epoch)
+            writer = writer.foreachBatch(batches).option("checkpointLocation", location(log.folder / SPARK))
+            query = StreamQuery(spark_log.started(writer, df.sparkSession), batches)
+        # Spark refuses the frame, or the name is taken, or there are two drivers at once
+        except BaseException as error:
+            delivery.close()
+            if (lost := overtaken(error)) is not None:
+                raise lost from None
+            raise
+        given = {"order_by": order, "late": late, "nodes": nodes, "grouping": grouping, "workers": workers}
+        forget_ended(one for _, one in _started.values())
+        _started[log.folder.resolve()] = (
+            pipeline,
+            {**given, "options": options, "sink": sink, "query": query},
+        )
     return query
 
 
@@ -353,6 +361,13 @@ def is_running(path: Path) -> bool:
         return False
 
 
+def _turn(path: Path) -> threading.RLock:
+    """Held while a stream starts: of two starts of one query in one session Spark keeps what is left of the
+    one that failed, and then refuses all others.
+    """
+    return _turns.setdefault(path.resolve(), threading.RLock())
+
+
 def _check_free(path: Path, session: SparkSession, name: str | None) -> None:
     """Whether Spark would start a query of this name with this checkpoint: it refuses with Java's trace, and
     when the sinks are open.
@@ -437,7 +452,6 @@ def _checked(
     if sheds(pipeline.plan):
         check_line(pipeline.plan, "a stream in Spark that sheds")
     check_can_snapshot(pipeline.plan)
-    refuse_suspend(pipeline.plan)
     check_repeatable(pipeline.plan, None)
     names_beside(pipeline.schema.names, TAG_NAMES, "a stream's output")
     shedding = sheds(pipeline.plan)

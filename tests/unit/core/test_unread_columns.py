@@ -155,6 +155,7 @@ MADE_ANEW = {
                                    p.branch(HASHED < 500), strict=True))),
 }  # fmt: skip
 
+
 class Limit:
     """A method of an object is a function too."""
 

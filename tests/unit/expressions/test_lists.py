@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import re
 
 import numpy as np
 import polars as pl
@@ -155,6 +156,17 @@ def test_split_is_that_of_arrow_and_polars(by, n):
 def test_split_at_white_space(n):
     found = check(od.Pipeline(DATA.schema).select(x=C("s").str.split(n=n)), DATA)
     assert found["x"].to_pylist() == pc.utf8_split_whitespace(DATA["s"], max_splits=n).to_pylist()
+
+
+@pytest.mark.parametrize("n", [None, 1, 2, 5])
+def test_white_space_at_the_end_is_one_place(n):
+    """Arrow's own function makes several of it."""
+    random = np.random.default_rng(1)
+    words = ["a", "bc", " ", "\t", "\u3000", "\x85", "\x1c", "\n ", ""]
+    texts = ["".join(random.choice(words, 6)) for _ in range(500)] + ["a  ", "  ", "", "b\xa0\xa0", "a b  "]
+    data = pa.table({"s": texts})
+    found = check(od.Pipeline(data.schema).select(x=C("s").str.split(n=n)), data)
+    assert found["x"].to_pylist() == [re.split(r"\s+", text, maxsplit=n or 0) for text in texts]
 
 
 @pytest.mark.parametrize("n", [None, 1, 2, 50])

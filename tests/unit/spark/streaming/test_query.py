@@ -59,6 +59,7 @@ def made(spark, failure=None):
         stopping=False,
         thread=None,
         busy=threading.Lock(),
+        quiet=threading.Event(),
         close=lambda: closed.append(True),
     )
     return StreamQuery(spark, batches), closed

@@ -1,0 +1,122 @@
+"""Arrays between the core and functions of batches: what a function of NumPy arrays is given of a column
+that has no memory of NumPy's, and what any function's result becomes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from ordstream.ground.numbers import WITH_NULLS
+from ordstream.ground.packed_types import as_plain, decoded, is_any_list, is_packed, plain
+from ordstream.ground.types import (
+    from_storage,
+    is_binary,
+    is_list,
+    is_string,
+    is_temporal,
+    storage_type,
+    to_storage,
+)
+
+
+def numpy_array(array: pa.Array, column: str) -> Any:
+    """A column without nulls as NumPy has it: lists as arrays, structs as dicts.
+
+    Raises
+    ------
+    ValueError
+        A null among the numbers of a list: NumPy would have NaN for it, and floats for integers.
+    """
+    elements = array
+    while is_any_list(elements.type) or pat.is_fixed_size_list(elements.type):
+        elements = elements.flatten()
+    numbers = pat.is_integer(elements.type) or pat.is_floating(elements.type)
+    if numbers and elements is not array and elements.null_count:
+        raise ValueError(f"column {column!r} has a null in a list, NumPy has no nulls; {WITH_NULLS}")
+    return array.to_numpy(zero_copy_only=False)
+
+
+def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
+    """The result of a batch function as an array of the declared type; strict in the same way as
+    `to_storage`.
+
+    Parameters
+    ----------
+    array : numpy.ndarray, pyarrow.Array or sequence
+        NaN stays NaN (it is not null).
+
+    Raises
+    ------
+    TypeError, OverflowError, ValueError
+        Of another kind (a float array for an int column), or a value out of range.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if not isinstance(array, pa.Array) and not hasattr(array, "__len__"):
+        raise TypeError(f"column {column!r} must be an array of {type_}, got {type(array).__name__}")
+    if is_packed(type_) and not isinstance(array, pa.Array):
+        return from_storage([to_storage(value, type_, column) for value in array], type_)
+    if is_list(type_) and pat.is_temporal(type_.value_type) and _are_arrays(array):
+        return _lists(array, type_, column)
+    if isinstance(array, np.ndarray) and array.dtype.kind in "US":
+        array = array.astype(object)  # pyarrow 26 ends a text of NumPy's at its first NUL
+    given = array if isinstance(array, pa.Array) else pa.array(array)
+    if is_packed(type_) and plain(given.type).equals(type_):
+        return as_plain(given)
+    if pat.is_dictionary(given.type) or pat.is_run_end_encoded(given.type):
+        given = decoded(given)
+    if pat.is_list_view(given.type) or pat.is_large_list_view(given.type):
+        given = as_plain(given)
+    if given.type == type_ or pat.is_null(given.type):
+        return given.cast(type_)
+    same_kind = (
+        (
+            pat.is_integer(given.type)
+            and (pat.is_integer(type_) or pat.is_floating(type_) or is_temporal(type_))
+        )
+        or (pat.is_floating(given.type) and pat.is_floating(type_))
+        or (pat.is_decimal128(given.type) and pat.is_decimal128(type_))
+        or (is_string(given.type) and is_string(type_))
+        or (is_binary(given.type) and (is_binary(type_) or pat.is_fixed_size_binary(type_)))
+        or (
+            is_list(given.type)
+            and is_list(type_)
+            and _kind(given.type.value_type) == _kind(type_.value_type)
+        )
+        or (is_temporal(given.type) and given.type.id == type_.id)
+        or (pat.is_time(given.type) and pat.is_time(type_))  # NumPy has objects for times of day
+        or (given.type in (pa.timestamp("ms"), pa.date32()) and pat.is_date64(type_))  # and for a date64
+    )
+    if not same_kind:
+        raise TypeError(f"column {column!r} is {type_}, got an array of {given.type}")
+    try:
+        if pat.is_integer(given.type) and is_temporal(type_):
+            given = given.cast(storage_type(type_)).cast(type_)
+            given.validate(full=True)  # Arrow casts any count to a time of day
+        made = given.cast(type_)
+        if pat.is_date64(type_) and not made.cast(given.type).equals(given):
+            raise OverflowError(f"column {column!r} is {type_}: a time of day among its dates")
+        return made
+    except pa.ArrowInvalid as error:
+        raise OverflowError(f"column {column!r} is {type_}: {error}") from error
+
+
+def _kind(type_: pa.DataType) -> str:
+    return "int" if pat.is_integer(type_) else "float" if pat.is_floating(type_) else str(type_)
+
+
+def _are_arrays(lists: Any) -> bool:
+    if not isinstance(lists, np.ndarray) or lists.dtype != object or not len(lists):
+        return False
+    return all(isinstance(one, np.ndarray) and one.ndim == 1 for one in lists)
+
+
+def _lists(lists: np.ndarray[Any, Any], type_: pa.DataType, column: str) -> pa.Array:
+    """Lists as NumPy has them. Arrow reads no dates of NumPy's in them, and knows no zone of theirs."""
+    ends = np.cumsum([0, *map(len, lists)], dtype=np.int32)
+    elements = fit_array(np.concatenate(list(lists)), type_.value_type, column)
+    return pa.ListArray.from_arrays(ends, elements).cast(type_)
