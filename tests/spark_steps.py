@@ -80,7 +80,7 @@ def run_as_spark_does(
             parts = [_in_order(left.filter(pa.array(np.equal(left.column(NODE), k)))) for k in range(nodes)]
     left = _in_order(left)
     fields = StructType(carriers(fragments[-1].output, last=True).fields[:-1])
-    restore = RestoreFunction(to_arrow_schema(fields, timezone="UTC"))
+    restore = RestoreFunction(to_arrow_schema(fields, timezone="UTC"), tuple(fragments[-1].output.names))
     left = left.append_column(SERIAL, pa.array(np.full(len(left), len(rows), np.int64)))
     found = [*restore(iter(left.to_batches()))]
     table = pa.Table.from_batches(found) if found else left.slice(0, 0).select(restore.schema.names)

@@ -483,9 +483,12 @@ class RestoreFunction(Shipped):
     ----------
     schema : pyarrow.Schema
         Of the pipeline's output as Spark has it, under the names that it has in the job.
+    names : tuple of str
+        The user's.
     """
 
     schema: pa.Schema
+    names: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in their order."""
@@ -501,7 +504,7 @@ class RestoreFunction(Shipped):
                 columns = [batch.column(column.name) for column in self.schema]
                 yield pa.RecordBatch.from_arrays(
                     [*columns, pa.array(serials), pa.array(running(serials))],
-                    names=[*self.schema.names, "_serial", "_index"],
+                    names=[*self.names, "_serial", "_index"],
                 )
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, StructType
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from ordstream.balance.baselines import PKG, Modulo
 from ordstream.balance.dkg import DKG, DKGLearner
@@ -514,7 +514,7 @@ def scheduled(
     """Numbered rows in the nodes that POSG sends them to, in order. `times`: of `learnt_times`."""
     places = [fragment.source.names.index(name) for name in choice.key]
     key = tuple(fragment.source.field(place).with_name(carried_name(place)) for place in places)
-    schema = StructType([*rows.schema.fields]).add(NODE, IntegerType(), False)
+    schema = StructType([StructField(f.name, f.dataType) for f in rows.schema]).add(NODE, IntegerType())
     sent = rows.mapInArrow(ScheduleFunction(choice.scheduler(nodes, times), key), schema)
     return sent.repartitionById(nodes, F.col(NODE)).drop(NODE).sortWithinPartitions(SERIAL)
 

@@ -102,8 +102,14 @@ def learn(rows: DataFrame, hashed: Column, parameters: DKG, nodes: int) -> Learn
     most = math.ceil(1 / parameters.counter_error)
     found = (
         rows.select(hashed.alias(HASH))
-        .groupBy(F.pmod(F.col(HASH), F.lit(buckets)).alias(BUCKET))
-        .agg(F.count(F.lit(1)), F.expr(f"approx_top_k({HASH}, {most}, {tracked(parameters)})"))
+        .withColumn(BUCKET, F.pmod(F.col(HASH), F.lit(buckets)))
+        .groupBy(BUCKET)
+        .agg(  # the session may be set to leave the column out that is grouped by
+            F.first(BUCKET).alias("bucket"),
+            F.count(F.lit(1)).alias("count"),
+            F.expr(f"approx_top_k({HASH}, {most}, {tracked(parameters)})").alias("frequent"),
+        )
+        .select("bucket", "count", "frequent")
         .collect()
     )
     counts = np.zeros(buckets, dtype=np.int64)

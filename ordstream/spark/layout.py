@@ -185,8 +185,6 @@ def must_be_alone(pipeline: Pipeline, options: Mapping[str, Any], order_by: Sequ
     """Why a pipeline runs in one node, however large its input is; "": it need not."""
     if sheds(pipeline.plan):
         return "it sheds"
-    if not hasattr(DataFrame, "zipWithIndex"):
-        return "more than one needs PySpark 4.2 or newer"
     try:
         fragmenting.check_options(options, "more than one node")
         plan = final(pipeline.plan) if options.get("emit") == "final" else pipeline.plan

@@ -63,10 +63,6 @@ def over_nodes(
     fields : sequence of StructField
         The source's columns, as the user has them.
     """
-    if not hasattr(carried.frame, "zipWithIndex"):
-        raise PlanError(
-            "more than one node needs PySpark 4.2 or newer (DataFrame.zipWithIndex); run with nodes=1"
-        )
     fragments, chosen, tags = prepare(pipeline, options, f"nodes={layout.nodes}")
     _check_result(fragments, order, tags)
     resolved = resolve(grouping, fragments, layout.nodes, order_by)

@@ -90,7 +90,8 @@ def _by_serials(job: Job, carried: Carried, presorted: bool, tags: bool, as_they
     if count is None:
         return rows if stays else user_names(rows, last.output.names)
     result = StructType([*job.result]).add("_serial", LongType()).add("_index", LongType())
-    restore = RestoreFunction(to_arrow_schema(StructType(in_job(job.result)), timezone="UTC"))
+    schema = to_arrow_schema(StructType(in_job(job.result)), timezone="UTC")
+    restore = RestoreFunction(schema, tuple(result.names[:-2]))
     return rows.withColumn(SERIAL, count).mapInArrow(restore, result)
 
 

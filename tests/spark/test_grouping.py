@@ -96,6 +96,31 @@ def test_every_update_and_its_tag_are_those_of_a_sequential_run(spark, files, se
     assert same(found, serial)
 
 
+@pytest.mark.parametrize("name", ["dkg", "posg"])
+def test_settings_that_look_at_what_comes_back(spark, files, serial, name):
+    """Spark compares schemas with what Python gives, and leaves out what it groups by."""
+    settings = {
+        "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
+        "spark.sql.retainGroupColumns": "false",
+    }
+    nodes, grouping = GROUPINGS[name]
+    for setting, value in settings.items():
+        spark.conf.set(setting, value)
+    try:
+        found = apply(
+            chain(front, last=False),
+            spark.read.parquet(files),
+            order_by="ts",
+            nodes=nodes,
+            tags=True,
+            grouping=grouping,
+        ).toArrow()
+    finally:
+        for setting in settings:
+            spark.conf.unset(setting)
+    assert same(found, serial)
+
+
 @pytest.mark.parametrize("grouping", [od.DKG(), od.POSG()])
 def test_a_balancer_carries_a_model_from_job_to_job(spark, files, serial, grouping):
     pipeline = chain(front, last=False)

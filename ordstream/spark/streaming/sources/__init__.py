@@ -23,16 +23,7 @@ def register(spark: SparkSession) -> None:
     Parameters
     ----------
     spark : SparkSession
-
-    Raises
-    ------
-    ImportError
-        PySpark is older than 4.2, which has no admission control for Python sources.
     """
-    try:
-        import pyspark.sql.streaming.datasource  # noqa: F401
-    except ImportError as error:
-        raise ImportError("the sources of ordstream need PySpark 4.2 or newer") from error
     from ordstream.spark.streaming.sources.files import Files
     from ordstream.spark.streaming.sources.redis_streams import RedisStreams
 
