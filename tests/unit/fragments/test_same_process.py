@@ -98,9 +98,18 @@ def test_a_state_that_does_not_fit_is_refused_before_a_node_begins():
     snapshot = run_here(one, table, 2, {"end": "suspend"}).snapshot
     with pytest.raises(od.CheckpointError, match="'it'"):
         run_here(other, table, 2, {"restore": snapshot})
-    at_end = od.Pipeline(table.schema).key_by("k").count("n", emit="final")
-    with pytest.raises(od.PlanError, match="end of the stream only"):
-        run_here(at_end, table, 2, {"end": "suspend"})
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_totals_of_a_stream_in_parts(nodes):
+    """Some of which are added up in the nodes first."""
+    table = pa.table({"k": [1, 2, 1, 3], "v": [3, 4, 5, 6]})
+    made = od.Pipeline(table.schema)
+    for pipeline in (made.key_by("k").count("n", emit="final"), made.aggregate(v=od.sum("v"), emit="final")):
+        first = run_here(pipeline, table.slice(0, 2), nodes, {"end": "suspend"})
+        assert not sum(batch.num_rows for batch in first.batches)
+        rest = run_here(pipeline, table.slice(2), nodes, {"restore": first.snapshot})
+        assert pa.Table.from_batches(rest.batches).equals(pipeline.run(table).table)
 
 
 @pytest.mark.parametrize("nodes", [2, 5])

@@ -206,8 +206,6 @@ def test_mistakes():
     ):
         with pytest.raises(od.OrdstreamError, match=text):
             make()
-    with pytest.raises(od.PlanError, match="end of the stream only"):
-        empty.tail(2).run(FEW, end="suspend")
 
 
 @pytest.fixture(scope="module")
