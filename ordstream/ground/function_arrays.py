@@ -112,11 +112,14 @@ def _kind(type_: pa.DataType) -> str:
 def _are_arrays(lists: Any) -> bool:
     if not isinstance(lists, np.ndarray) or lists.dtype != object or not len(lists):
         return False
-    return all(isinstance(one, np.ndarray) and one.ndim == 1 for one in lists)
+    arrays = [one for one in lists if one is not None]
+    return bool(arrays) and all(isinstance(one, np.ndarray) and one.ndim == 1 for one in arrays)
 
 
 def _lists(lists: np.ndarray[Any, Any], type_: pa.DataType, column: str) -> pa.Array:
     """Lists as NumPy has them. Arrow reads no dates of NumPy's in them, and knows no zone of theirs."""
-    ends = np.cumsum([0, *map(len, lists)], dtype=np.int32)
-    elements = fit_array(np.concatenate(list(lists)), type_.value_type, column)
-    return pa.ListArray.from_arrays(ends, elements).cast(type_)
+    null = np.array([one is None for one in lists])
+    ends = np.cumsum([0, *(0 if one is None else len(one) for one in lists)], dtype=np.int32)
+    elements = fit_array(np.concatenate([*lists[~null]]), type_.value_type, column)
+    mask = pa.array(null, pa.bool_()) if null.any() else None
+    return pa.ListArray.from_arrays(ends, elements, mask=mask).cast(type_)

@@ -189,8 +189,12 @@ cdef object lent_export(Output* o, object schema):
         return output_export(o, schema)
     b = <Batch*> o.lender
     source = <object> <PyObject*> b.source
-    lent = source.select([o.cols[j].source for j in range(o.ncols) if o.cols[j].source >= 0])
-    lent = lent.slice(o.first_row, o.rows)
+    try:
+        lent = source.select([o.cols[j].source for j in range(o.ncols) if o.cols[j].source >= 0])
+        lent = lent.slice(o.first_row, o.rows)
+    except BaseException:
+        output_free(o)
+        raise
     release(o)
     if lent.num_columns < o.ncols:
         return output_export(o, schema, lent)

@@ -406,3 +406,13 @@ def test_lists_that_a_function_of_numpy_passes_on(item):
     same = od.Pipeline(rows.schema).map_batches(lambda columns: columns, schema=rows.schema)
     for result in (same.run(rows), run_serial(same, rows)):
         assert result.table["l"].combine_chunks().equals(rows["l"])
+
+    def without_middle(columns):
+        for place, one in enumerate(columns["l"]):
+            if not len(one):
+                columns["l"][place] = None
+        return columns
+
+    some = od.Pipeline(rows.schema).map_batches(without_middle, schema=rows.schema)
+    for result in (some.run(rows), run_serial(some, rows)):
+        assert result.table["l"].to_pylist() == [rows["l"][0].as_py(), None, rows["l"][2].as_py()]
