@@ -245,7 +245,7 @@ cdef struct Joined:
 
 
 cdef void release_joined(ArrowArray* a) noexcept nogil:
-    """Frees what both are made of. May run on any thread, without the GIL: what is lent takes it if it must."""
+    """Frees what both are made of. Any thread, without the GIL: what is lent takes it if it must."""
     cdef Joined* both = <Joined*> a.private_data
     both.own.release(both.own)
     free(both.own)
