@@ -42,7 +42,6 @@ from ordstream.spark.streaming.spark_log import SPARK, query_id
 #: Epochs whose figures a query keeps.
 REMEMBERED = 100
 WAIT_SECONDS = 0.05
-QUIET_SECONDS = 1.0
 #: Java's loggers that tell of a stop as if it were a failure.
 STOP_LOGGERS = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
@@ -165,8 +164,6 @@ class Batches:
         Where a batch is under way.
     called_by : socket or None
         By which Java calls.
-    quiet : threading.Event
-        Spark may be told that the query was stopped: its stream thread prints no trace of that.
     files : dict
         Those of Spark's log that were looked at (`spark_log.check_names`).
     """
@@ -185,7 +182,6 @@ class Batches:
     stopping: bool = False
     thread: int | None = None
     called_by: socket.socket | None = None
-    quiet: threading.Event = field(default_factory=threading.Event)
     files: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -196,17 +192,13 @@ class Batches:
         CheckpointError
             It can't follow what was committed, or another driver was faster.
         """
-        self.called_by = _called_by()  # first: whoever stops the query now does not wait for this call
         while not (free := self.busy.acquire(timeout=WAIT_SECONDS)) and not self.stopping:
             pass
         try:
             if self.stopping:  # whoever stops the query waits for this call, and may hold the lock
-                if free:
-                    self.busy.release()
-                    free = False
-                self.quiet.wait(QUIET_SECONDS)
                 raise StreamStopped("the query was stopped before this micro-batch began")
             self.thread = threading.get_ident()
+            self.called_by = _called_by()
             self._run(batch, int(number))
         finally:
             if free:
@@ -462,7 +454,6 @@ class StreamQuery:
         with self._batches.busy:
             self._batches.stopping = True
             with _hushed():
-                self._batches.quiet.set()
                 self._end()
         self._batches.close()
 
@@ -474,7 +465,6 @@ class StreamQuery:
         if self._batches.thread == threading.get_ident():
             return
         with _hushed():
-            self._batches.quiet.set()
             self._end()
         with self._batches.busy:  # Spark does not wait for what Python still does
             self._batches.close()
