@@ -134,7 +134,10 @@ def test_a_stop_from_inside_a_batch_ends_the_stream_behind_it(start, where):
     assert [one["epoch"] for one in made[0].epochs] == [0, 1]
     again = start()
     again.awaitTermination(SECONDS)
-    assert [one["epoch"] for one in again.epochs] == [2, 3]
+    # Spark may have taken the next file into its source's log already: one epoch has both then
+    assert [one["epoch"] for one in again.epochs] in ([2, 3], [2])
+    assert sum(one["rows"] for one in again.epochs) == 2
+    assert [row.n for row in od.spark.read_output(again.checkpoint).collect()] == [1, 1, 2, 3]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), Unshown()])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 from ordstream.spark.streaming.failures import told_by_task
+from ordstream.spark.streaming.query import Batches
 
 pytestmark = pytest.mark.spark
 
@@ -119,6 +121,36 @@ def test_a_start_that_spark_refuses_for_another_says_what_helps():
     told = told_by_task(error)
     assert isinstance(told, CheckpointError)
     assert "with the same checkpoint" in str(told)
+
+
+def test_a_stop_that_meets_the_first_micro_batch_leaves_no_connection(begin, monkeypatch):
+    """Java's call comes while the query is being stopped."""
+    add(begin.folder, ["0.parquet"])
+    call, met = Batches.__call__, threading.Event()
+
+    def slow(batches, batch, number):
+        met.set()
+        time.sleep(0.3)
+        return call(batches, batch, number)
+
+    def connections():
+        return sum(
+            "ClientServerConnection" in repr(getattr(one, "_target", "")) for one in threading.enumerate()
+        )
+
+    begin().awaitTermination(SECONDS)
+    before = connections()
+    monkeypatch.setattr(Batches, "__call__", slow)
+    for number in range(5):
+        add(begin.folder, [f"{number + 1}.parquet"], first=number + 1)
+        met.clear()
+        query = begin(trigger=None)
+        assert met.wait(SECONDS)
+        query.stop()
+    until = time.monotonic() + 10
+    while connections() > before and time.monotonic() < until:
+        time.sleep(0.05)
+    assert connections() <= before
 
 
 @pytest.mark.parametrize("what", ["file", "cast"])

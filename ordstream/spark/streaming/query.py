@@ -9,12 +9,11 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -35,6 +34,7 @@ from ordstream.spark.streaming.failures import (
     told_by_task,
     without_spark,
 )
+from ordstream.spark.streaming.hushed import hushed
 from ordstream.spark.streaming.micro_batch import MicroBatch, Sorting
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo, failed_on
 from ordstream.spark.streaming.spark_log import SPARK, query_id
@@ -42,16 +42,6 @@ from ordstream.spark.streaming.spark_log import SPARK, query_id
 #: Epochs whose figures a query keeps.
 REMEMBERED = 100
 WAIT_SECONDS = 0.05
-#: Java's loggers that tell of a stop as if it were a failure.
-STOP_LOGGERS = (
-    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
-    "org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper",
-    "org.apache.spark.sql.execution.streaming.sources.ForeachBatchSink",
-    "org.apache.spark.broadcast.TorrentBroadcast",
-    "org.apache.spark.scheduler.DAGScheduler",
-    "org.apache.spark.util.Utils",
-    "py4j",
-)
 
 
 def epoch_of(log: EpochLog, manifest: EpochManifest) -> Epoch:
@@ -195,10 +185,10 @@ class Batches:
         while not (free := self.busy.acquire(timeout=WAIT_SECONDS)) and not self.stopping:
             pass
         try:
+            self.called_by = _called_by()
             if self.stopping:  # whoever stops the query waits for this call, and may hold the lock
                 raise StreamStopped("the query was stopped before this micro-batch began")
             self.thread = threading.get_ident()
-            self.called_by = _called_by()
             self._run(batch, int(number))
         finally:
             if free:
@@ -448,13 +438,15 @@ class StreamQuery:
         in a sink or in `on_epoch` it returns at once, and no further micro-batch begins.
         """
         if self._batches.thread == threading.get_ident():  # the batch waits for this call
+            behind = contextlib.ExitStack()
+            behind.enter_context(hushed(self.query))  # before Spark's next call is told of the stop
             self._batches.stopping = True
-            threading.Thread(target=self.stop, name="ordstream stop", daemon=True).start()
+            behind.callback(self.stop)
+            threading.Thread(target=behind.close, name="ordstream stop", daemon=True).start()
             return
-        with self._batches.busy:
+        with self._batches.busy, hushed(self.query):
             self._batches.stopping = True
-            with _hushed():
-                self._end()
+            self._end()
         self._batches.close()
 
     def give_way(self) -> None:
@@ -464,7 +456,7 @@ class StreamQuery:
         """
         if self._batches.thread == threading.get_ident():
             return
-        with _hushed():
+        with hushed(self.query):
             self._end()
         with self._batches.busy:  # Spark does not wait for what Python still does
             self._batches.close()
@@ -508,25 +500,3 @@ def _called_by() -> socket.socket | None:
         return cast(socket.socket, gateway._gateway_client.get_thread_connection().socket)
     except Exception:  # another version of py4j, or one connection for all threads
         return None
-
-
-@contextlib.contextmanager
-def _hushed() -> Iterator[None]:
-    """A stop interrupts Spark's stream thread, which logs that as an error, with a trace."""
-    try:
-        jvm: Any = SparkContext._jvm
-        log4j = jvm.org.apache.logging.log4j
-        manager = log4j.LogManager
-        set_level, off = log4j.core.config.Configurator.setLevel, log4j.Level.OFF
-        before = {name: manager.getLogger(name).getLevel() for name in STOP_LOGGERS}
-    except Exception:  # another version of Spark: it may print a trace
-        yield
-        return
-    for name in STOP_LOGGERS:
-        set_level(name, off)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError, Py4JError):  # Java has ended meanwhile
-            for name, level in before.items():
-                set_level(name, level)
