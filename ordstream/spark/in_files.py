@@ -10,6 +10,7 @@ how Spark cuts the files, which may differ from pass to pass: it asks how many c
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from ordstream.errors import SourceError
+from ordstream.errors import PlanError, SourceError
 from ordstream.ground.ordercheck import OrderCheck, SortKey
 from ordstream.spark.executor import SERIAL
 from ordstream.spark.shipped import Shipped
@@ -61,6 +62,26 @@ def files_of(frame: DataFrame) -> Literal["", "some", "all"]:
         return ""
 
 
+def check_one_after_the_other(frame: DataFrame) -> None:
+    """Raise PlanError where a frame is rows of several files that tell no row's place (CSV, JSON): its
+    partitions are not in the files' order, and without columns to order by nothing would notice. Where Spark
+    can't be asked they are taken in their order.
+    """
+    several = False
+    with contextlib.suppress(Exception):  # as above
+        plan = _read_and_filtered(frame._jdf.queryExecution().optimizedPlan())[0]
+        while plan.getClass().getSimpleName() == "Repartition" and not plan.shuffle():  # coalesce
+            plan = _read_and_filtered(plan.child())[0]
+        is_scan = plan.getClass().getSimpleName() in ("LogicalRelation", "DataSourceV2ScanRelation")
+        several = is_scan and len(frame._jdf.inputFiles()) > 1
+    if several:
+        raise PlanError(
+            "presorted=True without order_by: Spark puts these files into partitions by their size, and "
+            "does not say where in them a row stands (of Parquet files it does): name the columns that "
+            "order the rows"
+        )
+
+
 def has_own_places(frame: DataFrame) -> bool:
     """Whether no two rows of a frame are of one row of a file: it is read and filtered only. False where
     Spark can't be asked.
@@ -75,13 +96,19 @@ def _files_below(plan: Any) -> tuple[Any, Literal["some", "all"]]:
     """The files that a plan only reads and filters, None where it does more; and whether it takes some of
     their rows, or all.
     """
+    plan, found = _read_and_filtered(plan)
+    files = plan.relation() if plan.getClass().getSimpleName() == "LogicalRelation" else None
+    is_files = files is not None and files.getClass().getSimpleName() == "HadoopFsRelation"
+    return (files if is_files else None), found
+
+
+def _read_and_filtered(plan: Any) -> tuple[Any, Literal["some", "all"]]:
+    """What lies below the plan's projections and filters; with filters, some of its rows."""
     found: Literal["some", "all"] = "all"
     while (kind := plan.getClass().getSimpleName()) in ("Project", "Filter"):
         found = found if kind == "Project" else "some"
         plan = plan.child()
-    files = plan.relation() if kind == "LogicalRelation" else None
-    is_files = files is not None and files.getClass().getSimpleName() == "HadoopFsRelation"
-    return (files if is_files else None), found
+    return plan, found
 
 
 def numbered_in_files(

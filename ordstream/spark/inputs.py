@@ -35,7 +35,7 @@ from ordstream.plan.outputs import Output
 from ordstream.plan.sources import wide_source, with_one_source
 from ordstream.spark.columns import FILE, ROW, Carried, carry, check_frame, check_pipeline, place_in_source
 from ordstream.spark.executor import carried_name
-from ordstream.spark.in_files import files_of
+from ordstream.spark.in_files import check_one_after_the_other, files_of
 from ordstream.spark.names import find_column, is_case_sensitive
 from ordstream.spark.order import OrderBy, order_keys, order_names
 
@@ -109,11 +109,14 @@ class Input:
         """Raise PlanError where the order that the source has is asked for, and Spark does not know it:
         only rows that meet no state, in no order, may come as they like.
         """
-        if presorted or self.merge_by is not None or order_names(self.order_by):
+        if self.merge_by is not None or order_names(self.order_by):
             return
         (df,) = self.frames.values()
         operators = self.pipeline.plan.operators
         if place_in_source(df) or (order == "none" and not any(one.stateful for one in operators)):
+            return
+        if presorted:
+            check_one_after_the_other(df)
             return
         raise PlanError(
             "order_by=() is the order that the source has, and this frame does not say where a row stands "

@@ -9,6 +9,7 @@ import pytest
 from spark_tools import rows_of
 
 import ordstream as od
+from ordstream.errors import PlanError
 from ordstream.reference.run_serial import run_serial
 
 pytest.importorskip("pyspark")
@@ -127,3 +128,28 @@ def test_rows_out_of_order_are_named_with_their_files(packed, tmp_path, job):
         frame = packed.read.parquet(str(tmp_path / name))
         with pytest.raises(Exception, match=wrong):
             apply(JOBS[job], frame, order_by="ts", presorted=True, nodes=NODES).collect()
+
+
+@pytest.mark.parametrize("scan", ["csv", ""])  # Spark's own readers, and those of its second version
+def test_files_that_tell_no_place_have_no_order_of_their_own(packed, spark, tmp_path, scan):
+    """The larger file's partition would come first."""
+    spark.conf.set("spark.sql.sources.useV1SourceList", scan)
+    try:
+        for name, rows in (("a", range(10)), ("b", range(10, 5_000))):
+            (tmp_path / f"{name}.csv").write_text("".join(f"{n},1,{n}\n" for n in rows))
+        frame = spark.read.schema("ts long, user long, n long").csv(str(tmp_path)).where("n != 3")
+        job = JOBS["a key first"]
+        for rows in (frame, frame.coalesce(1)):
+            with pytest.raises(PlanError, match=r"by their size.*name the columns"):
+                apply(job, rows.select("*"), order_by=(), presorted=True, nodes=NODES)
+        seen = list(range(1, 5_000))
+        whole = spark.read.schema(frame.schema).csv(str(tmp_path / "b.csv"))
+        for found in (
+            apply(job, frame, order_by="ts", nodes=NODES),
+            apply(job, frame.orderBy("ts"), order_by=(), presorted=True, nodes=NODES),
+        ):
+            assert [row.seen for row in found.collect()] == seen[:4_999]
+        found = apply(job, whole, order_by=(), presorted=True, nodes=NODES)
+        assert [row.seen for row in found.collect()] == seen[:4_990]
+    finally:
+        spark.conf.unset("spark.sql.sources.useV1SourceList")
