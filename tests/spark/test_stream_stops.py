@@ -47,6 +47,10 @@ def connections():
     targets = (repr(getattr(one, "_target", "")) for one in threading.enumerate())
     return sum("ClientServerConnection" in target for target in targets)
 
+def open_in_java():
+    java = spark._jvm.java.lang.ProcessHandle.current().pid()
+    return len(os.listdir(f"/proc/{java}/fd"))
+
 def own_levels():
     configuration = spark._jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
     return sorted(str(name) for name in configuration.getLoggers().keySet())
@@ -62,7 +66,7 @@ levels = own_levels()
 for number in range(3):
     add(number)
 begin("whole", trigger="available now").awaitTermination(SECONDS)
-before = connections()
+before, before_in_java = connections(), open_in_java()
 print("begun", file=sys.stderr, flush=True)
 
 Batches.__call__ = slow
@@ -112,7 +116,7 @@ time.sleep(1)  # the scheduler's last words
 print("over", file=sys.stderr, flush=True)
 with hushed(query):
     pass
-print(connections() - before, own_levels() == levels, filters())
+print(connections() - before, open_in_java() - before_in_java, own_levels() == levels, filters())
 """
 
 
@@ -130,7 +134,8 @@ def test_a_stop_prints_nothing_and_leaves_nothing(java, tmp_path):
     assert ended.returncode == 0, ended.stderr[-5_000:]
     said = ended.stderr.split("begun\n")[1].split("over\n")[0]
     assert said == "", said[:5_000]
-    connections, as_before, filters = ended.stdout.split()
+    connections, in_java, as_before, filters = ended.stdout.split()
     assert int(connections) <= 1  # one may be the thread's of Java that tells of objects collected there
+    assert int(in_java) < 20  # of 45 queries; Java opens some for itself
     assert as_before == "True"
     assert int(filters) <= 2  # of the last stop

@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ordstream.errors import CheckpointError, NodeLost, OrdstreamError, PlanError, told
 from ordstream.ground.ordertags import OrderTag
-from ordstream.spark.streaming import spark_log
 from ordstream.spark.streaming.balancing import figures
+from ordstream.spark.streaming.called_by import called_by, hang_up
 from ordstream.spark.streaming.epoch_figures import Reports, tell
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import OUTPUT, EpochManifest
@@ -34,6 +33,7 @@ from ordstream.spark.streaming.failures import (
     told_by_task,
     without_spark,
 )
+from ordstream.spark.streaming.file_source_log import check_names
 from ordstream.spark.streaming.hushed import hushed
 from ordstream.spark.streaming.micro_batch import MicroBatch, Sorting
 from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo, failed_on
@@ -155,7 +155,7 @@ class Batches:
     called_by : socket or None
         By which Java calls.
     files : dict
-        Those of Spark's log that were looked at (`spark_log.check_names`).
+        Those of Spark's log that were looked at (`file_source_log.check_names`).
     """
 
     log: EpochLog
@@ -185,7 +185,7 @@ class Batches:
         while not (free := self.busy.acquire(timeout=WAIT_SECONDS)) and not self.stopping:
             pass
         try:
-            self.called_by = _called_by()
+            self.called_by = called_by()
             if self.stopping:  # whoever stops the query waits for this call, and may hold the lock
                 raise StreamStopped("the query was stopped before this micro-batch began")
             self.thread = threading.get_ident()
@@ -200,10 +200,8 @@ class Batches:
         own, and py4j's thread behind it, with the memory that Arrow keeps for a thread, would stay for ever.
         """
         self.delivery.close()
-        called_by, self.called_by = self.called_by, None
-        if called_by is not None:
-            with contextlib.suppress(OSError):
-                called_by.shutdown(socket.SHUT_RDWR)
+        connection, self.called_by = self.called_by, None
+        hang_up(connection)
 
     def _run(self, batch: DataFrame, number: int) -> None:
         try:
@@ -230,7 +228,7 @@ class Batches:
                 f"od.spark.rewind({str(self.log.folder)!r}, to={newest}), or begin anew with another "
                 "checkpoint"
             )
-        spark_log.check_names(self.log.folder, self.files)
+        check_names(self.log.folder, self.files)
         manifest = self.runner.epoch(MicroBatch(batch, self.sorting), number, self.last, self.spark_id)
         ready = time.perf_counter()
         self.log.publish(manifest)
@@ -491,12 +489,3 @@ def forget_ended(started: Iterable[dict[str, Any]]) -> None:
             given["query"] = given["query"] if given["query"] and given["query"].isActive else None
         except Exception:  # Java is gone
             given["query"] = None
-
-
-def _called_by() -> socket.socket | None:
-    """The connection by which Java calls in this thread."""
-    try:
-        gateway: Any = SparkContext._gateway
-        return cast(socket.socket, gateway._gateway_client.get_thread_connection().socket)
-    except Exception:  # another version of py4j, or one connection for all threads
-        return None

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from ordstream.errors import CheckpointError, PlanError, SchemaError
 from ordstream.ground.choices import flag
@@ -29,6 +30,8 @@ from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.epoch_manifest import LATE, OUTPUT, Said
 from ordstream.spark.streaming.stored_state import stored
 from ordstream.spark.streaming.whole_epochs import KEPT
+
+_LISTED_BY_JOB = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
 def read_output(
@@ -76,9 +79,13 @@ def read_output(
     }
     files = list(sizes)
     for path, size in sizes.items():
-        if not path.exists():
-            raise CheckpointError(f"{path}: a committed file is missing: the output would have a gap")
-        if (found := path.stat().st_size) != size:
+        try:
+            found = path.stat().st_size
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"{path}: a committed file is missing: the output would have a gap"
+            ) from None
+        if found != size:
             raise CheckpointError(
                 f"{path}: a committed file is damaged: it has {found:,} bytes, not {size:,}; bring it back "
                 "from a copy"
@@ -89,9 +96,8 @@ def read_output(
             return session.createDataFrame([], from_arrow_schema(_put_aside(log)))
         # not inferred: by its settings a session takes a wall clock's time for an instant, bytes for a text
         late_schema = from_arrow_schema(_together([pq.read_schema(path) for path in files], log.folder))
-        return _reader(session, late_schema.names).schema(late_schema).parquet(*paths)
-    schema, reader = from_arrow_schema(log.schema), _reader(session, log.schema.names)
-    frame = reader.schema(schema).parquet(*paths) if paths else session.createDataFrame([], schema)
+        return _read(session, late_schema, paths)
+    frame = _read(session, from_arrow_schema(log.schema), paths)
     ordered = frame.orderBy(*map(F.col, TAG_NAMES))
     return ordered if tags else ordered.drop(*TAG_NAMES)
 
@@ -243,6 +249,26 @@ def _together(schemas: list[pa.Schema], folder: Path) -> pa.Schema:
             f"{folder}: late rows of several runs can't be read together: {error}. Read the files that the "
             "manifests in 'commits' name one by one (pyarrow.parquet)"
         ) from error
+
+
+def _read(session: SparkSession, schema: StructType, paths: Sequence[str]) -> DataFrame:
+    """The rows of files of a stream. The driver looks where they lie: for more than 32 Spark starts a job
+    with a task for each, of which a stream has one an epoch.
+
+    Raises
+    ------
+    SchemaError
+        As `_reader`.
+    """
+    reader = _reader(session, schema.names).schema(schema)
+    if not paths:
+        return session.createDataFrame([], schema)
+    before = str(session.conf.get(_LISTED_BY_JOB))
+    session.conf.set(_LISTED_BY_JOB, str(max(int(before), len(paths))))
+    try:
+        return reader.parquet(*paths)
+    finally:
+        session.conf.set(_LISTED_BY_JOB, before)
 
 
 def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:

@@ -1,7 +1,8 @@
 """Go back to an epoch: our commits, then Spark's.
 
 Spark does not run a micro-batch again that it has committed, so its log must go back too. What it has
-planned for the first batch behind the epoch stays: it runs again over the same rows.
+planned for the first batch behind the epoch stays: it runs again over the same rows. Its source of files
+goes back to what is planned.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ordstream.errors import CheckpointError, PlanError, shown
 from ordstream.snapshots.files import Files
 from ordstream.spark.streaming import spark_log
 from ordstream.spark.streaming.epoch_log import EpochLog
+from ordstream.spark.streaming.file_source_log import take_back
 from ordstream.spark.streaming.spark_log import COMMITS, OFFSETS, SPARK, entries
 from ordstream.spark.streaming.whole_epochs import missing
 
@@ -29,9 +31,10 @@ def _is_whole(log: EpochLog, number: int) -> bool:
 def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
     """Take a stream back to an epoch, as if nothing behind it had been committed. The query must not run.
 
-    The next batch has the rows that it had before; those behind it may be cut in other places. A sink that
-    has later epochs must be taken back too (`od.spark.sinks.take_back`). Called again after a crash it
-    completes what it began.
+    The next batch has the rows that it had before, if Spark still has its plan (it keeps those of 100
+    batches); those behind it are planned anew, and may be cut in other places. A sink that has later
+    epochs must be taken back too (`od.spark.sinks.take_back`). Called again after a crash it completes what
+    it began.
 
     Parameters
     ----------
@@ -51,6 +54,11 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
         There is no such epoch, or a query of this process still runs.
     CheckpointError
         Its state is gone, or a file can't be removed.
+
+    Warns
+    -----
+    RuntimeWarning
+        Files that Spark's source would read again are gone.
     """
     log = EpochLog(checkpoint)
     streams = sys.modules.get("ordstream.spark.streaming.stream")  # not loaded: this process runs none
@@ -81,6 +89,7 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
             log.remove(number)
         _cut(files, log.folder / SPARK / COMMITS, target)
         _cut(files, log.folder / SPARK / OFFSETS, target + 1)
+        take_back(files, log.folder)
     except OSError as error:
         raise CheckpointError(
             f"{log.folder}: can't be taken back to epoch {target}: {error}; mend that, and call rewind again"

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from ordstream.errors import CheckpointError, SourceError, told
+from ordstream.errors import CheckpointError, told
 
 SPARK = "spark"
 COMMITS, OFFSETS, SOURCES = "commits", "offsets", "sources"
-_PATTERN = re.compile(r"[][{}*?\\]")
 _VERSION = re.compile(r"v\d+")
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -81,56 +77,6 @@ def newest(stream: Path, log: str) -> int:
         return max(entries(stream / SPARK / log), default=-1)
     except OSError as error:
         raise CheckpointError(f"{error.filename}: can't be read: {error.strerror or error}") from error
-
-
-def check_names(stream: Path, seen: dict[str, int]) -> None:
-    """Look at the names of the files that Spark's source of files gives in a micro-batch.
-
-    Parameters
-    ----------
-    stream : Path
-    seen : dict
-        By source, the number in its log that was looked at last; of a source that is not there yet only the
-        newest is looked at.
-
-    Raises
-    ------
-    SourceError
-        There are several, and one has a sign of patterns: Spark takes each name for a pattern then, and
-        gives the rows of all files once for each (Spark 4.3).
-    """
-    for source in sorted((stream / SPARK / SOURCES).glob("*")):
-        there = _written(source)
-        last = max(there, default=-1)
-        before, seen[source.name] = seen.get(source.name, last - 1), last
-        files = [name for number in range(before + 1, last + 1) for name in there.get(number, list)()]
-        odd = [name for name in files if _PATTERN.search(name)]
-        if odd and len(files) > 1:
-            raise SourceError(
-                f"{odd[0]}: Spark's source of files takes the names of the {len(files)} files of this "
-                "micro-batch for patterns, and would give rows twice. Read them by "
-                "spark.readStream.format('ordstream.files'), or give them names without [ ] { } * ? and "
-                "backslashes, and begin anew with another checkpoint"
-            )
-
-
-def _written(source: Path) -> dict[int, Callable[[], list[str]]]:
-    """By number in the log of a source of files, what reads the names of its files."""
-    found: dict[int, Callable[[], list[str]]] = {}
-    for path in source.iterdir() if source.is_dir() else ():
-        number = path.name.removesuffix(".compact")
-        if number.isdigit():
-            found[int(number)] = partial(_names, path, int(number))
-    return found
-
-
-def _names(path: Path, number: int) -> list[str]:
-    """Of files in an entry; what can't be read is Spark's to tell."""
-    try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
-        return [unquote(str(one["path"])) for one in lines if one["batchId"] == number]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
 
 
 def query_id(stream: Path) -> str:
