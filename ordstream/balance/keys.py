@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream._core.balance import hashing
-from ordstream.errors import SchemaError
+from ordstream.errors import SchemaError, shown
 from ordstream.ground.numbers import integers, truth, values
 from ordstream.ground.types import is_counted, is_wide, storage_array, storage_values
 
@@ -48,9 +48,19 @@ def key_word(key: Key) -> int:
         For a value of another type.
     OverflowError
         For an integer outside 64 bits.
+    SchemaError
+        For a string with half of a surrogate pair, which is no text.
     """
-    word: int = hashing.word_of(key)
+    try:
+        word: int = hashing.word_of(key)
+    except UnicodeEncodeError as error:
+        raise no_text(error) from None
     return word
+
+
+def no_text(error: UnicodeEncodeError) -> SchemaError:
+    """The error for a key that has no UTF-8, which a column of strings could not hold either."""
+    return SchemaError(f"the key {shown(error.object)} is no text: {error.reason}")
 
 
 def key_words(keys: Any) -> Words:
@@ -59,11 +69,11 @@ def key_words(keys: Any) -> Words:
     Parameters
     ----------
     keys : one of
-        a NumPy array (integers, floats, bool, strings, bytes); an Arrow array or chunked array (integers,
-        bool, floats, dates and times, which count as the integers Arrow stores, strings, bytes, dictionaries
-        of them, nulls), or anything that has `__arrow_c_array__` or `__arrow_c_stream__` and gives one; a
-        list of Python keys (`key_word`); for a composite key: a tuple of columns, a struct array, a record
-        batch or a table, whose columns are taken in order.
+        a NumPy array (integers, floats, bool, strings, bytes; what is masked is null); an Arrow array or
+        chunked array (integers, bool, floats, dates and times, which count as the integers Arrow stores,
+        strings, bytes, dictionaries of them, nulls), or anything that has `__arrow_c_array__` or
+        `__arrow_c_stream__` and gives one; a list of Python keys (`key_word`); for a composite key: a tuple
+        of columns, a struct array, a record batch or a table, whose columns are taken in order.
 
     Returns
     -------
@@ -73,14 +83,14 @@ def key_words(keys: Any) -> Words:
     Raises
     ------
     SchemaError
-        The type of a column cannot be a key, or columns have different lengths.
+        The type of a column cannot be a key, a string is no text, or columns have different lengths.
     TypeError
         `keys` is none of these.
     """
     if isinstance(keys, np.ndarray):
         return _numpy_words(keys)
     if isinstance(keys, list):
-        return np.asarray(hashing.words_of_list(keys))
+        return _list_words(keys)
     if isinstance(keys, tuple):
         return _combined([key_words(column) for column in keys])
     return _arrow_words(_as_arrow(keys))
@@ -169,6 +179,13 @@ def _combined(columns: Sequence[Words]) -> Words:
     return np.asarray(hashing.combined_words(list(columns)))
 
 
+def _list_words(keys: list[Any]) -> Words:
+    try:
+        return np.asarray(hashing.words_of_list(keys))
+    except UnicodeEncodeError as error:
+        raise no_text(error) from None
+
+
 def _numpy_words(keys: npt.NDArray[Any]) -> Words:
     if keys.ndim != 1:
         raise SchemaError(
@@ -176,6 +193,8 @@ def _numpy_words(keys: npt.NDArray[Any]) -> Words:
             "columns"
         )
     kind = keys.dtype.kind
+    if isinstance(keys, np.ma.MaskedArray) and kind not in "USTO":  # those give None as list
+        return np.where(np.ma.getmaskarray(keys), np.uint64(NULL_WORD), _numpy_words(keys.data))
     if kind == "i":
         return np.ascontiguousarray(keys, dtype=np.int64).view(np.uint64)
     if kind in "ub":
@@ -183,7 +202,7 @@ def _numpy_words(keys: npt.NDArray[Any]) -> Words:
     if kind == "f":
         return np.asarray(hashing.words_of_floats(np.ascontiguousarray(keys, dtype=np.float64)))
     if kind in "USTO":
-        return np.asarray(hashing.words_of_list(keys.tolist()))
+        return _list_words(keys.tolist())
     raise SchemaError(f"a NumPy array of {keys.dtype} cannot be a column of keys")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ordstream._core.balance import count_min, hashing
-from ordstream.balance.keys import Key, key_word, key_words
+from ordstream.balance.keys import Key, key_word, key_words, no_text
 from ordstream.balance.parameters import whole_count, whole_counts, whole_from
 from ordstream.balance.serial_form import SketchBytesError, packed, unpacked
 from ordstream.errors import PlanError
@@ -100,6 +100,12 @@ def scaled(counts: npt.NDArray[np.int64], factor: float, to: int | None = None) 
     return found
 
 
+#: Below it, a sum of execution times is far from infinity: `update`, called per key, looks no further.
+NEAR = 1e300
+#: A sum of times in one order is at most so many times that in another.
+SUMMED = 1 + 1e-9
+
+
 class CountMin:
     """How often each key occurred, from above: f <= f^ always, and f^ - f <= epsilon m with probability >= 1
     - delta for each key.
@@ -167,7 +173,10 @@ class CountMin:
             It is negative.
         """
         known = type(count) is int and count < 1 << 63
-        self._matrix.update_key(key, count if known else whole_count(count))
+        try:
+            self._matrix.update_key(key, count if known else whole_count(count))
+        except UnicodeEncodeError as error:
+            raise no_text(error) from None
 
     def update_many(self, keys: Any, counts: npt.NDArray[np.int64] | None = None) -> None:
         """Count a column of keys, each once or `counts[i]` >= 0 times.
@@ -343,9 +352,16 @@ class ExecutionTimes:
         Raises
         ------
         ValueError
-            The time is negative or not finite.
+            The time is negative or not finite, or the sum of all would not be finite.
+        SchemaError
+            The key has half of a surrogate pair, which is no text.
         """
-        self._matrices.update_key(key, time)
+        if self._matrices.total_time + math.fabs(time) > NEAR and 0 <= time < math.inf:
+            self._check_sum(float(time))
+        try:
+            self._matrices.update_key(key, time)
+        except UnicodeEncodeError as error:
+            raise no_text(error) from None
 
     def update_many(self, keys: Any, times: npt.ArrayLike) -> None:
         """Count a column of tuples with their execution times, in order.
@@ -353,13 +369,21 @@ class ExecutionTimes:
         Raises
         ------
         ValueError
-            A time is negative or not finite, or the lengths differ. Nothing is counted then.
+            A time is negative or not finite, the sum of all would not be finite, or the lengths differ.
+            Nothing is counted then.
         """
-        self._matrices.update(key_words(keys), np.ascontiguousarray(times, dtype=np.float64))
+        given = np.ascontiguousarray(times, dtype=np.float64)
+        if np.isfinite(given).all():
+            with np.errstate(over="ignore"):
+                self._check_sum(float(given.sum()) * SUMMED)
+        self._matrices.update(key_words(keys), given)
 
     def estimate(self, key: Key) -> float:
         """Estimated execution time of a tuple with this key, in the unit of the updates."""
-        return self._matrices.estimate_key(key)
+        try:
+            return self._matrices.estimate_key(key)
+        except UnicodeEncodeError as error:
+            raise no_text(error) from None
 
     def estimate_many(self, keys: Any) -> npt.NDArray[np.float64]:
         """Estimated execution time for each key of a column."""
@@ -372,9 +396,20 @@ class ExecutionTimes:
         Raises
         ------
         ValueError
-            Size or hash functions differ.
+            Size or hash functions differ, or the sum of the times would not be finite.
         """
+        self._check_sum(max(other.total_time, float(other._matrices.work.max())))
         self._matrices.merge(other._matrices)
+
+    def _check_sum(self, more: float) -> None:
+        """ValueError where so much more time could make a cell or the total infinite."""
+        # a faded cell may be above the total
+        so_far = max(self.total_time, float(self._matrices.work.max()))
+        if not math.isfinite(so_far + more):
+            raise ValueError(
+                f"the sum of the execution times would not be finite: {so_far} so far and {more}; give them "
+                "in a larger unit"
+            )
 
     def fade(self, factor: float) -> None:
         """Let what was counted count less: F times `factor`, in whole tuples, every row with the same sum; a

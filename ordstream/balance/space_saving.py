@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ordstream._core.balance import space_saving
-from ordstream.balance.keys import Key, key_at, key_word, key_words, plain_key, stored_keys
+from ordstream.balance.keys import Key, key_at, key_word, key_words, no_text, plain_key, stored_keys
 from ordstream.balance.parameters import whole_count, whole_counts
 from ordstream.balance.serial_form import SketchBytesError, key_from_json, key_to_json, packed, unpacked
 from ordstream.errors import PlanError
@@ -105,7 +105,10 @@ class SpaceSaving:
             It is negative.
         """
         known = type(count) is int and count < 1 << 63
-        counter = self._update_key(key, count if known else whole_count(count))
+        try:
+            counter = self._update_key(key, count if known else whole_count(count))
+        except UnicodeEncodeError as error:
+            raise no_text(error) from None
         if counter >= 0:
             self._keys[counter] = key if type(key) is int else plain_key(key)
 

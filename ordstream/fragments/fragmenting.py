@@ -178,15 +178,11 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
     Returns
     -------
     tuple of Fragment or None
-        None: its first operator has no declared merge (`ordstream.operators.halves`), it is a graph, or its
-        key has several
-        forms (0.0 and -0.0), of which the first in order would have to be shown. The first fragment's
-        rows may go to any node; the others' go by their key.
+        None: it can't be (`why_whole`). The first fragment's rows may go to any node; the others' go by
+        their key.
     """
-    two = fragment.operators[0].halves() if fragment.key and not fragment.plan.is_graph else None
-    if two is None or any(
-        pat.is_floating(fragment.source.field(index).type) for index in fragment.key or ()
-    ):
+    two = fragment.operators[0].halves() if fragment.key else None
+    if two is None or why_whole(fragment):
         return None
     first, plan = fragment.first, fragment.plan
     stop = next(
@@ -202,6 +198,27 @@ def split(fragment: Fragment) -> tuple[Fragment, ...] | None:
         merge,
         Fragment(plan.part(stop, len(plan.operators)), first + stop, plan.operators[stop].key),
     )
+
+
+def why_whole(fragment: Fragment) -> str:
+    """Why the rows of a key of a keyed fragment stay in one node, and what there is instead; "": `split`
+    splits them.
+    """
+    name, source = fragment.operators[0].name, fragment.source
+    if fragment.plan.is_graph:
+        return f"operator {name!r} runs in the nodes of a graph; PKG is for pipelines of one line"
+    if fragment.operators[0].halves() is None:
+        return (
+            f"operator {name!r} has no declared merge of partial results; count and aggregate (counts, sums "
+            "and means of integers, minima, maxima) with emit='final' have one"
+        )
+    floats = [source.names[k] for k in fragment.key or () if pat.is_floating(source.field(k).type)]
+    if floats:  # the first in order has to be shown, and no part knows which that is
+        return (
+            f"the key of operator {name!r} has a float, {floats[0]!r}: 0.0 and -0.0 are one key with two "
+            "forms, which parts can't merge; cast it to an integer or a string in front, or take 'dkg'"
+        )
+    return ""
 
 
 def check_options(options: Mapping[str, Any], where: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ordstream.balance.baselines import Modulo
+from ordstream.balance.baselines import LeastOutstanding, Modulo, RoundRobin
 from ordstream.balance.dkg import DKG
 from ordstream.balance.grouping import KeyMap, SplitKeyMap, check_sent
 from ordstream.balance.keys import key_words
@@ -197,7 +197,14 @@ def _key(grouping: Any, asked: Any, fragment: Fragment) -> tuple[int, ...]:
     else:
         found = ()
     if not found:
-        raise PlanError(f"grouping: name the columns that {type(grouping).__name__} looks at: grouping_key=")
+        kind = type(grouping).__name__
+        if isinstance(grouping, RoundRobin | LeastOutstanding):
+            name = "round_robin" if isinstance(grouping, RoundRobin) else "least_outstanding"
+            raise PlanError(
+                f"grouping: a {kind} looks at no column, and counts the keys that it is given: write "
+                f"grouping={name!r}"
+            )
+        raise PlanError(f"grouping: name the columns that {kind} looks at: grouping_key=")
     return found
 
 

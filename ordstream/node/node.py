@@ -55,6 +55,7 @@ from ordstream.plan.lanes import laid_out
 from ordstream.plan.physical import physical
 from ordstream.plan.plan import Plan
 from ordstream.plan.rewrites import OF_NEIGHBOURS
+from ordstream.plan.shedding import check_log
 from ordstream.snapshots.snapshot import Snapshot
 
 MAX_BYTES = 512 << 20  # default cap on what is in flight
@@ -114,6 +115,7 @@ class Stream(NoTable, Unmoved, Reader):
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
         self._settings = settings
         plan: Plan = getattr(pipeline, "plan", pipeline)
+        check_log(plan, settings.shed_log)
         if settings.emit == "final":
             plan = final(plan)
         plan = laid_out(plan)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ordstream.errors import PlanError
 from ordstream.ground.choices import flag, is_one_of
@@ -19,7 +18,7 @@ from ordstream.ground.ordertags import OrderTag
 from ordstream.operators.arguments import MOST_BUCKETS
 from ordstream.operators.functions import check_arguments
 from ordstream.operators.punctuation import check_every
-from ordstream.operators.shed import log_of
+from ordstream.operators.shed import checked_log
 from ordstream.snapshots.checkpoint import Checkpoint
 
 SCHEDULERS = ("ct", "lp", "et", "qst", "random")
@@ -212,8 +211,8 @@ def make_settings(options: Mapping[str, Any]) -> Settings:
     if folder is not None and not isinstance(folder, str | os.PathLike | Checkpoint):
         raise PlanError(f"checkpoint must be a folder or an od.Checkpoint, got {folder!r:.80}")
     check_every(settings.punctuate)
-    if settings.shed_log is not None and not isinstance(settings.shed_log, pa.Table):
-        log_of(settings.shed_log, "")  # says what it is
+    if settings.shed_log is not None:
+        checked_log(settings.shed_log)
     if settings.arrivals is not None:
         try:
             given = np.asarray(settings.arrivals)

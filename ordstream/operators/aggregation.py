@@ -162,7 +162,7 @@ class Aggregation(Uncomputed):
         type_ = schema.field(index).type
         if self.function == "count":
             return pa.int64(), index
-        if is_gathered(self.function, is_apart(type_)) and not self._wants_number(type_):
+        if is_gathered(self.function, is_apart(type_)) and not self._is_undefined(type_):
             by = None if self.by is None else schema.field(column_index(schema, self.by, where))
             return gathered_type(self.function, schema.field(index), by, where), index
         decimals = bool(pat.is_decimal128(type_))
@@ -188,8 +188,10 @@ class Aggregation(Uncomputed):
             return pa.int64() if pat.is_integer(type_) else pa.float64(), index
         return type_, index
 
-    def _wants_number(self, type_: pa.DataType) -> bool:
-        """It is a median or quantile of what it is not defined for."""
+    def _is_undefined(self, type_: pa.DataType) -> bool:
+        """It keeps values, but is not defined for those of the type."""
+        if pat.is_null(type_) and self.function in ("min", "max", "count_distinct"):
+            return True
         plain = is_fixed_number(type_) and not is_temporal(type_) and not pat.is_decimal(type_)
         return self.function in ("median", "quantile") and not plain
 
@@ -346,8 +348,8 @@ def mean(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
 def var(column: str | Expr, *, where: Expr | None = None) -> Aggregation:
     """Sample variance (divided by n - 1) of the non-null values of `column` so far; null of fewer than two.
 
-    Computed as float64 by Welford's recurrence (Technometrics 4, 1962), in the order of the rows. `where`:
-    see `sum`.
+    Computed as float64 by Welford's recurrence (Technometrics 4, 1962), in the order of the rows; inf where
+    the squared distances sum to more than a float64 holds. `where`: see `sum`.
     """
     return _of("var", column, where)
 
@@ -577,7 +579,10 @@ def spread(accumulator: tuple[float, float, int], value: float) -> tuple[float, 
     mean, squares, n = accumulator
     delta = value - mean
     mean += delta / float(n + 1)
-    return mean, squares + delta * (value - mean), n + 1
+    squares += delta * (value - mean)
+    if math.isinf(squares):  # only of finite values, which float64 has no squares of: it stays so
+        return 0.0, math.inf, n + 1
+    return mean, squares, n + 1
 
 
 def checked_sum(a: Any, b: Any, digits: int = 0) -> Any:

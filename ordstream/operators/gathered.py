@@ -62,7 +62,10 @@ def gathered_type(function: str, field: pa.Field, by: pa.Field | None, where: st
     kept = function in ("first", "last", "arg_min", "arg_max", "collect")
     for one in (*([] if kept else [field]), *([] if by is None else [by])):
         if physical_type(one.type, one.name).vm is None:
-            raise SchemaError(f"{where}: {function}: {one.name!r} can't be compared, it is {one.type}")
+            text = f"{where}: {function}: {one.name!r} can't be compared, it is {one.type}"
+            if pat.is_null(one.type):  # of what decides: the values' own nulls are refused before
+                text += f", nothing but nulls: cast it, od.col({one.name!r}).cast(pa.float64())"
+            raise SchemaError(text)
     if function in ("median", "quantile"):
         return pa.float64()
     if function == "collect":
@@ -146,7 +149,10 @@ def quantile_of(values: Sequence[Any], q: float) -> float:
     below = math.floor(place)
     value = ordered[below]
     if place > below and ordered[below + 1] != value:
-        value += (ordered[below + 1] - value) * (place - below)
+        after, part = ordered[below + 1], place - below
+        if math.isinf(after - value) and math.isfinite(value) and math.isfinite(after):
+            return value * (1.0 - part) + after * part  # they are further apart than a float64 can say
+        value += (after - value) * part
     return value
 
 

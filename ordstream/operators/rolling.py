@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -180,6 +181,8 @@ def merged(function: str, a: Any, b: Any) -> Any:
         n, delta = float(a[2] + b[2]), b[0] - a[0]
         mean = a[0] + delta * float(b[2]) / n
         squares = a[1] + b[1] + delta * delta * float(a[2]) * float(b[2]) / n
+        if math.isinf(squares):  # as in `spread`
+            return 0.0, math.inf, a[2] + b[2]
         return mean, squares, a[2] + b[2]
     if function == "":  # its values are looked at one by one
         return None

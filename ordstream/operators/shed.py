@@ -101,21 +101,77 @@ def log_of(
     Raises
     ------
     PlanError
-        It is no log.
+        As `checked_log`.
     """
-    if not isinstance(log, pa.Table) or not {"operator", "serial", "index"} <= set(log.column_names):
-        raise PlanError(
-            "shed_log is the table `result.shed.log`, with operator, serial and index; got "
-            f"{type(log).__name__}"
-        )
+    log = checked_log(log)
     chosen = pc.equal(log["operator"], operator)
     if "partition" in log.column_names:
         chosen = pc.and_(chosen, pc.equal(log["partition"], partition))
     mine = log.filter(chosen).sort_by([("serial", "ascending"), ("index", "ascending")])
-    serial, index = (
-        mine[name].cast(pa.int64()).combine_chunks().to_numpy().copy() for name in ("serial", "index")
-    )
+    serial, index = (mine[name].combine_chunks().to_numpy().copy() for name in ("serial", "index"))
     return serial, index
+
+
+def checked_log(log: Any) -> pa.Table:
+    """The columns of a log that say what is shed, each with one type.
+
+    Returns
+    -------
+    pyarrow.Table
+        operator (large_string), serial and index (int64), and partition (int64) where the log has it: a log
+        that was written by hand needs none.
+
+    Raises
+    ------
+    PlanError
+        It is no log: no table, or a column is missing, there twice, of another kind, null, or negative.
+    """
+    if not isinstance(log, pa.Table):
+        raise PlanError(
+            "shed_log is the table `result.shed.log`, with operator, serial and index; got "
+            f"{type(log).__name__}"
+        )
+    columns = {}
+    for name in ("operator", "serial", "index", "partition"):
+        times = log.column_names.count(name)
+        if times > 1:
+            raise PlanError(f"shed_log: there are {times} columns {name!r}; leave one")
+        if times:
+            columns[name] = _log_column(name, log[name])
+        elif name != "partition":
+            raise PlanError(
+                f"shed_log: there is no column {name!r}; it is the table `result.shed.log`, with operator, "
+                f"serial and index, and this one has {', '.join(map(repr, log.column_names)) or 'none'}"
+            )
+    return pa.table(columns)
+
+
+def _log_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of a log, cast."""
+    type_ = column.type
+    if pat.is_null(type_):  # of a log without rows, as a file of text gives it; else refused below
+        type_ = pa.string() if name == "operator" else pa.int64()
+        column = column.cast(type_)
+    of_text = type_.value_type if pat.is_dictionary(type_) else type_
+    if name != "operator":
+        if not pat.is_integer(type_):
+            raise PlanError(f"shed_log: {name!r} is {type_}; it holds whole numbers (int64)")
+        try:
+            found = column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            raise PlanError(f"shed_log: {name!r} has a number that does not fit int64") from None
+    elif pat.is_string(of_text) or pat.is_large_string(of_text) or pat.is_string_view(of_text):
+        found = column.cast(of_text).cast(pa.large_string())
+    else:
+        raise PlanError(f"shed_log: {name!r} is {type_}; it holds the names of shed operators (string)")
+    if found.null_count:
+        row = pc.index(found.is_null(), True).as_py()
+        raise PlanError(
+            f"shed_log: {name!r} is null in row {row}; every row names one shed tuple: leave such rows out"
+        )
+    if name != "operator" and len(found) and (least := pc.min(found).as_py()) < 0:
+        raise PlanError(f"shed_log: {name!r} has {least}; it must be at least 0")
+    return found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

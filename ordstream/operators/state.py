@@ -32,7 +32,8 @@ def state_rows(operator: Operator, own: Iterable[pa.Field]) -> pa.Schema:
 
 def accumulator_fields(operator: Operator, aggregates: Sequence[BoundAggregation]) -> list[pa.Field]:
     """One column per aggregation, null where there is no value yet; of a mean the sum and the count, of
-    a variance mean, squared distances and count, of a count 0; of values that are kept their bytes.
+    a variance mean (0 where the next is inf), squared distances and count, of a count 0; of values that are
+    kept their bytes.
     """
     names = operator.output.names[len(operator.output) - len(aggregates) :]
     fields = []

@@ -411,7 +411,8 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         Dropped tuples are counted and logged (`result.shed`); results behind are then approximate, and the
         report says so. Latency counts from a tuple's arrival at the node (its send time, where `arrivals` is
         given) until the operator begins with it. A source that is asked for its tuples, such as a table,
-        waits instead of overloading the node, so nothing waits and nothing is shed.
+        waits instead of overloading the node. But its rows arrive a chunk at a time and wait for each other,
+        so a goal shorter than a chunk takes still sheds.
 
         Parameters
         ----------

@@ -318,6 +318,7 @@ class StatefulOperators(RunningOperators):
             A declared field with the time of the key's timer; zero: none. An integer, or a timestamp or
             date of the clock's unit, with a zone where the clock has one.
             `fn` sets it, behind its tuple's time, or takes it back: `state.due = datetime(1970, 1, 1)`.
+            As zero is none, a timer due at exactly 0 (1970-01-01, or 0 of a relative time) never fires.
         on_timer : callable, optional
             on_timer(key, state, at, emit) at the first mark of the clock at or after the timer's time `at`,
             by (at, key), in front of the tuple that shows the mark. The field is zero again then, and may be

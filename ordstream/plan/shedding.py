@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ordstream.errors import PlanError, shown
 from ordstream.ground.choices import is_one_of
+from ordstream.operators.shed import checked_log
 from ordstream.plan.plan import Plan
 
 
@@ -33,10 +38,46 @@ def check_no_shed(plan: Plan, where: str) -> None:
         )
 
 
+def check_log(plan: Plan, log: Any) -> None:
+    """PlanError for a log that is none (`ordstream.operators.shed.checked_log`), or has tuples of an
+    operator that does not shed here: its rows would be passed over in silence. `log`: None is no log.
+    """
+    if log is None:
+        return
+    there = [operator.name for operator in sheds(plan)]
+    other = [name for name in pc.unique(checked_log(log)["operator"]).to_pylist() if name not in there]
+    if not other:
+        return
+    named = ", ".join(shown(name) for name in other[:5]) + (", ..." if len(other) > 5 else "")
+    if not there:
+        raise PlanError(
+            f"shed_log: it has tuples that {named} shed, and this pipeline has no .shed(...): leave "
+            "shed_log out, or give the pipeline that the log is of"
+        )
+    raise PlanError(
+        f"shed_log: it has tuples that {named} shed, but the pipeline's shed operators are "
+        f"{', '.join(map(repr, there))}. Give a log of this pipeline, or its operator the name in the log: "
+        ".shed(..., name=...)"
+    )
+
+
+def options_of_part(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options for the plan through one shed operator: those of the output left out, and of a log what other
+    operators shed.
+    """
+    kept = {name: value for name, value in options.items() if name not in ("tags", "emit")}
+    if kept.get("shed_log") is not None:
+        log = kept["shed_log"]
+        there = pa.array([operator.name for operator in sheds(plan)], pa.large_string())
+        kept["shed_log"] = log.filter(pc.is_in(checked_log(log)["operator"], value_set=there))
+    return kept
+
+
 def check_repeatable(plan: Plan, log: Any) -> None:
     """PlanError unless a task that runs again sheds the same tuples: every shed operator is frozen, or
-    there is a log.
+    there is a log, which must fit (`check_log`).
     """
+    check_log(plan, log)
     live = [operator.name for operator in sheds(plan) if operator.frozen is None]
     if live and log is None:
         raise PlanError(

@@ -34,12 +34,12 @@ from ordstream.ground.user_code import place_of
 from ordstream.operators.arguments import emission
 from ordstream.operators.clocks import ComputedClock
 from ordstream.operators.punctuation import check_every
-from ordstream.operators.shed import log_of
 from ordstream.plan.clock import SOURCE_MARKS, clock_needed_by, clock_of, in_run, marks_of
 from ordstream.plan.final import final
 from ordstream.plan.lanes import laid_out
 from ordstream.plan.outputs import Output, plans_of, with_outputs
 from ordstream.plan.physical import physical
+from ordstream.plan.shedding import check_log
 from ordstream.plan.sources import (
     check_merge,
     data_of_each,
@@ -207,11 +207,12 @@ def run_serial(
             f"run_serial takes a pipeline and its data, run_serial(pipeline, data); got "
             f"{type(pipeline).__name__}"
         )
-    _check_options(punctuate, emit, shed_log, shed_partition, end)
+    _check_options(punctuate, emit, shed_partition, end)
     written: Plan = pipeline.plan
     named: tuple[Output, ...] = ()
     if outputs is not None:
         written, named = with_outputs(plans_of(outputs))
+    check_log(written, shed_log)
     check_merge(written, merge_by, merge_log=merge_log)
     plan = laid_out(with_one_source(final(written) if emit == "final" else written, merge_by))
     physical(plan, workers=0)
@@ -251,12 +252,10 @@ def run_serial(
     return run.result
 
 
-def _check_options(punctuate: Any, emit: Any, shed_log: Any, shed_partition: Any, end: Any) -> None:
+def _check_options(punctuate: Any, emit: Any, shed_partition: Any, end: Any) -> None:
     """PlanError where an option is not what it is for a run."""
     check_every(punctuate)
     emission("updates" if emit is None else emit, ("updates", "final"), "run_serial")
-    if shed_log is not None:
-        log_of(shed_log, "")
     if not is_whole(shed_partition) or shed_partition < 0:
         raise PlanError(f"shed_partition must be a whole number from 0, got {shed_partition!r:.80}")
     if not is_one_of(end, ("finish", "suspend")):

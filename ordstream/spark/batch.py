@@ -24,7 +24,7 @@ from ordstream.plan.columns import compared_source_columns, used_source_columns
 from ordstream.plan.final import final
 from ordstream.plan.lanes import check_one_source
 from ordstream.plan.rejections import check_taken
-from ordstream.plan.shedding import check_repeatable, only_shed, set_aside, sheds
+from ordstream.plan.shedding import check_repeatable, only_shed, options_of_part, set_aside, sheds
 from ordstream.spark.clock_marks import refuse
 from ordstream.spark.columns import check_pipeline
 from ordstream.spark.executor import NodeFunction, carried_name
@@ -565,7 +565,7 @@ def _part_of(
     plan = only_shed(pipeline.plan, None if is_one_of(part, ("shed_log",)) else part)
     shortened, last = Pipeline.of(set_aside(plan, part)), sheds(plan)[-1]
     column = last.input.names[last.cost_key[0]]
-    options = {name: value for name, value in options.items() if name not in ("tags", "emit")}
+    options = options_of_part(plan, options)
     if part == "shed_log":
         schema = spark_schema(LOG_SCHEMA)
     else:

@@ -254,7 +254,10 @@ def _choice(single: Any, operator: str, nodes: int) -> Choice | None:
     check_sent(given)
     made = getattr(given, "instances", None)
     if made is not None and made != nodes:
-        raise PlanError(f"grouping: a {type(given).__name__} for {made} nodes can't serve nodes={nodes}")
+        raise PlanError(
+            f"grouping: a {type(given).__name__} for {made} nodes can't serve nodes={nodes}: write "
+            f"nodes={made} (None is one node; 'auto' looks at the input, not at the map)"
+        )
     return Choice(operator, given, balancer)
 
 
@@ -440,12 +443,8 @@ def _split(fragments: tuple[Fragment, ...], chosen: dict[int, Choice]) -> Groupe
             continue
         parts = fragmenting.split(fragment)
         if parts is None:
-            raise PlanError(
-                "grouping: PKG splits the rows of a key over nodes, and operator "
-                f"{fragment.operators[0].name!r} has no declared merge of "
-                "partial results; count and aggregate (counts, sums and means of integers, minima, maxima) "
-                "with emit='final' have one"
-            )
+            why = fragmenting.why_whole(fragment)
+            raise PlanError(f"grouping: PKG splits the rows of a key over nodes, and {why}")
         made += parts
     return Grouped(tuple(made), choices)
 

@@ -462,7 +462,12 @@ WHOLE = od.Pipeline(SOURCE).count("all", name="all")
             "pkg",
             "operator 'c' has no declared merge",
         ),
-        (KEYED, universal(5), "a KeyMap for 5 nodes can't serve nodes=2"),
+        (
+            od.Pipeline(SOURCE).select(x=od.col("n") / 2).key_by("x").count(name="c", emit="final"),
+            "pkg",
+            "the key of operator 'c' has a float, 'x': 0.0 and -0.0 are one key",
+        ),
+        (KEYED, universal(5), "a KeyMap for 5 nodes can't serve nodes=2: write nodes=5"),
         (STATELESS, od.POSG(instances=3), "a POSG for 3 nodes can't serve nodes=2"),
         (KEYED, "round", "grouping is one of 'hash', 'dkg', 'posg', 'pkg'"),
         (KEYED, 3, "grouping is one of"),
@@ -485,6 +490,9 @@ def test_one_node_checks_the_grouping_too(row):
     assert apply(KEYED, row, order_by="ts", grouping="dkg").collect() == [(1, 1, "a", 0, 1)]
     with pytest.raises(od.PlanError, match="POSG spreads"):
         apply(KEYED, row, order_by="ts", grouping="posg")
+    for nodes in ("auto", None):
+        with pytest.raises(od.PlanError, match=r"nodes=1: write nodes=3 \(None is one node; 'auto'"):
+            apply(KEYED, row, order_by="ts", nodes=nodes, grouping={"seen": universal(3)})
 
 
 def test_a_balancer_refuses_what_it_cannot_use():

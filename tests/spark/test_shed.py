@@ -195,6 +195,30 @@ def test_a_live_log_is_replayed_in_a_task(spark, files):
     assert report["shedding"][0]["mode"] == "replay"
 
 
+def test_a_log_that_does_not_fit_is_refused_when_the_job_is_built(spark, files):
+    """A task passed its rows over, or failed with Arrow's error."""
+    frame = spark.read.parquet(files)
+    log = pa.table({"operator": ["other"], "serial": [3], "index": [0]})
+    for pipeline, why in (
+        (shedding(frozen=None), r"'other' shed, but the pipeline's shed operators are 'overload'\."),
+        (od.Pipeline(SOURCE).key_by("user").count(), r"'other' shed, and this pipeline has no \.shed"),
+    ):
+        with pytest.raises(od.PlanError, match=why):
+            apply(pipeline, frame, order_by="ts", shed_log=log)
+    with pytest.raises(od.PlanError, match="shed_log: 'serial' is string"):
+        apply(shedding(), frame, order_by="ts", shed_log=log.set_column(1, "serial", [["3"]]))
+
+
+def test_rows_of_the_first_of_two_shed_operators_by_a_log_of_both(spark, files):
+    """The job runs the operators through that one only, and gets what the log has of them."""
+    twice = shedding(frozen=None).select("user", "seen").shed("30ms", "user", name="late").select("user")
+    log = pa.table({"operator": ["overload", "late"], "serial": [3, 4], "index": [0, 0]})
+    frame = spark.read.parquet(files)
+    for name, serial in (("overload", 3), ("late", 4)):
+        found = shed_rows(twice, frame, order_by="ts", operator=name, shed_log=log).toArrow()
+        assert found["_serial"].to_pylist() == [serial]
+
+
 def test_what_can_not_be_repeated_is_refused(spark, files):
     frame = spark.read.parquet(files)
     for use in (apply, shed_log, shed_rows):

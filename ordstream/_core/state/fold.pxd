@@ -12,7 +12,7 @@ b) Conditions are evaluated for a whole chunk, before it is divided (`fold_prepa
    A kernel whose values need no widening may take bits and values where they lie.
 c) A checked sum is looked at before anything of the row changes.
 """
-from libc.math cimport isnan, sqrt
+from libc.math cimport INFINITY, isinf, isnan, sqrt
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport PT_VIEW, Chunk, Failure, LayoutOwner, View, Worker, chunk_alloc
@@ -201,9 +201,12 @@ cdef inline bint fold_spreads(const Accumulator* a) noexcept nogil:
 
 
 cdef inline void fold_spread(const Accumulator* a, int64_t* s, int64_t value) noexcept nogil:
-    """Include one value in a variance: Welford's recurrence."""
+    """Include one value in a variance: Welford's recurrence. Where the squares of finite values leave
+    float64 they are +inf from then on, with a mean of 0: an infinite one would make nan of the next value.
+    """
     cdef double x
     cdef double delta
+    cdef double squares
     cdef double mean = as_float(s[0])
     if a.is_real:
         x = as_float(value)
@@ -214,8 +217,12 @@ cdef inline void fold_spread(const Accumulator* a, int64_t* s, int64_t value) no
     s[2] += 1
     delta = x - mean
     mean = mean + delta / <double> s[2]
+    squares = as_float(s[1]) + delta * (x - mean)
+    if isinf(squares):
+        mean = 0.0
+        squares = INFINITY
     s[0] = as_word(mean)
-    s[1] = as_word(as_float(s[1]) + delta * (x - mean))
+    s[1] = as_word(squares)
 
 
 cdef inline bint fold_there(const Accumulator* a, const char* state, int32_t j) noexcept nogil:

@@ -243,7 +243,11 @@ struct Quantile : Gathered<Word, Nothing> {
         double v = at(i);
         if (place > below) {
             const double next = at(i + 1);
-            if (next != v) v = v + (next - v) * (place - below);
+            const double part = place - below;
+            if (std::isinf(next - v) && std::isfinite(v) && std::isfinite(next))
+                v = v * (1.0 - part) + next * part;  // they are further apart than a double can say
+            else if (next != v)
+                v = v + (next - v) * part;
         }
         if (std::isnan(v)) v = std::numeric_limits<double>::quiet_NaN();
         to->word = word_of_real(v);

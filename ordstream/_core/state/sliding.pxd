@@ -3,6 +3,7 @@ the design.
 
 Inline only: there is no module of this name at run time. Thread safety: the bucket's holder.
 """
+from libc.math cimport isinf
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -99,6 +100,8 @@ cdef inline void merge(const Accumulator* a, int64_t* into, bint had, const int6
     cdef double one
     cdef double other
     cdef double n
+    cdef double mean
+    cdef double squares
     if a.function == F_SUM_F64:
         into[0] = as_word(as_float(into[0]) + as_float(more[0]))
     elif a.function == F_MEAN_F64:
@@ -113,8 +116,10 @@ cdef inline void merge(const Accumulator* a, int64_t* into, bint had, const int6
         other = <double> more[2]
         n = <double> (into[2] + more[2])
         delta = as_float(more[0]) - as_float(into[0])
-        into[0] = as_word(as_float(into[0]) + delta * other / n)
-        into[1] = as_word(as_float(into[1]) + as_float(more[1]) + delta * delta * one * other / n)
+        mean = as_float(into[0]) + delta * other / n
+        squares = as_float(into[1]) + as_float(more[1]) + delta * delta * one * other / n
+        into[0] = as_word(0.0 if isinf(squares) else mean)   # as in fold_spread
+        into[1] = as_word(squares)
         into[2] += more[2]
 
 

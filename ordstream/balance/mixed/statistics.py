@@ -23,6 +23,9 @@ Destinations = npt.NDArray[np.int32]
 #: Relative room for sums of floats taken in another order, in every comparison of a load with L_max.
 ROUNDING = 1e-12
 
+#: Times the sum of all that floats must have room for: L_max is above it, and costs may be rounded up.
+ROOM = 4.0
+
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
@@ -93,6 +96,13 @@ class Statistics:
                     f"the {name} of the key at {wrong[0]} is {column[wrong[0]]}; it must be finite and not "
                     "negative"
                 )
+            # a planner adds these up, and would go on with infinite loads
+            with np.errstate(over="ignore"):
+                whole = float((column * self.counts).sum()) * ROOM
+                if name == "cost" and self.fixed is not None:
+                    whole += float(self.fixed.sum()) * ROOM
+            if not np.isfinite(whole):
+                raise PlanError(f"the {name} of all keys together is not finite; give it in a larger unit")
 
     def __len__(self) -> int:
         return len(self.cost)

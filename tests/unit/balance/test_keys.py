@@ -12,7 +12,10 @@ import pytest
 
 from ordstream.balance.dkg import DKG
 from ordstream.balance.grouping import KeyMap
-from ordstream.balance.keys import key_at, key_word, key_words
+from ordstream.balance.keys import NULL_WORD, key_at, key_word, key_words
+from ordstream.balance.posg import POSG
+from ordstream.balance.sketches import CountMin, ExecutionTimes
+from ordstream.balance.space_saving import SpaceSaving
 from ordstream.errors import SchemaError
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
@@ -64,3 +67,57 @@ def test_a_struct_shows_storage_values() -> None:
 def test_a_struct_with_a_list_is_no_key(inner: pa.DataType) -> None:
     with pytest.raises(SchemaError, match="cannot be a key"):
         key_words(pa.array([{"x": None}], pa.struct([("x", inner)])))
+
+
+MASK = [False, True, False, True]
+MASKED = {
+    "i": np.array([1, 2, 1, 2]),
+    "u": np.array([1, 2, 1, 2], np.uint8),
+    "b": np.array([True, False, True, False]),
+    "f": np.array([0.5, 2, 0.5, np.nan]),
+    "U": np.array(["a", "b", "a", "b"]),
+    "S": np.array([b"a", b"b", b"a", b"b"]),
+    "O": np.array(["a", 2, "a", "\ud800"], object),
+}
+
+
+@pytest.mark.parametrize("kind", MASKED)
+def test_what_is_masked_is_null(kind: str) -> None:
+    """Routes went by what lies under the mask, while the heavy hitters had None."""
+    column = np.ma.array(MASKED[kind], mask=MASK)
+    words, keys = key_words(column), key_at(column, np.arange(4))
+    assert keys[1] is keys[3] is None
+    assert words.tolist() == [key_word(key) for key in keys]
+    assert words.tolist() == key_words(keys).tolist()
+    made = DKG(theta=0.3).fit(column, 2)
+    assert {key for key, _ in made.heavy} == set(keys)
+    assert made.route(column).tolist() == made.route(keys).tolist()
+    pair = (column, np.arange(4))
+    assert key_words(pair).tolist() == [key_word(key) for key in key_at(pair, np.arange(4))]
+
+
+def test_a_masked_array_without_a_mask() -> None:
+    assert key_words(np.ma.array([1, 2])).tolist() == [1, 2]
+    assert key_words(np.ma.array([1, 2], mask=True)).tolist() == [NULL_WORD] * 2
+
+
+def test_half_a_surrogate_pair_is_no_key() -> None:
+    text, posg = "\ud800", POSG(instances=2)
+    fitted, times = DKG(theta=0.3).fit(["a", "b"], 2), ExecutionTimes()
+    for use in (
+        lambda: key_word(text),
+        lambda: key_word(("a", text)),
+        lambda: key_words([text]),
+        lambda: key_words(np.array([text])),
+        lambda: key_words((np.array(["a"]), [text])),
+        lambda: DKG().fit([text], 2),
+        lambda: fitted.route([text]),
+        lambda: fitted.instance_of(text),
+        lambda: posg.times().update(text, 1.0),
+        lambda: times.estimate(text),
+        lambda: CountMin(0.1, 0.1).update(text),
+        lambda: SpaceSaving(capacity=2).update(text),
+        lambda: SpaceSaving(capacity=2).update_many([text]),
+    ):
+        with pytest.raises(SchemaError, match=r"the key '\\ud800' is no text: surrogates not allowed"):
+            use()

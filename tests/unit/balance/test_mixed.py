@@ -441,3 +441,19 @@ def test_a_run_refuses_the_window_that_it_cannot_keep() -> None:
     with pytest.raises(PlanError, match=r"^balance: window=5 does nothing in a run.*StateWindow"):
         Controller(Mixed(window=5), 2)
     assert mixed(Statistics([2.0, 1.0], [1.0, 1.0], [0, 0], 2), Mixed(window=5)).keys_moved == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_sums_that_are_not_finite_are_refused() -> None:
+    """Planners went on with infinite loads, and NumPy's warnings."""
+    huge, small, hashed = [1e308] * 5, [1.0] * 5, [0, 0, 1, 0, 1]
+    for made, why in (
+        (lambda: Statistics(huge, small, hashed, 2), "the cost of all keys together is not finite"),
+        (lambda: Statistics(small, huge, hashed, 2), "the state of all keys together is not finite"),
+        (lambda: Statistics([1e307], [1.0], [0], 2, number=[100]), "the cost of all keys together"),
+        (lambda: Statistics([1.0], [1.0], [0], 2, fixed=[1e308, 1e308]), "the cost of all keys together"),
+    ):
+        with pytest.raises(PlanError, match=why):
+            made()
+    large = Statistics([1e306] * 5, small, hashed, 2)
+    assert Mixed(beta=1.0).plan(large).loads.tolist() == pytest.approx([3e306, 2e306])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ordstream as od
+from ordstream.balance.baselines import LeastOutstanding, Modulo, RoundRobin
 
 NUMBERS = {
     od.Mixed: ("theta", "table", "beta", "degree", "window", "points", "seed"),
@@ -46,6 +47,11 @@ def test_others():
     pipeline = od.Pipeline({"a": "int64"}).map(lambda row: (row.a,), schema={"a": "int64"})
     with pytest.raises(od.PlanError, match="grouping_key must be the name of a column, or several, got 5"):
         pipeline.run([], processes=2, grouping="posg", grouping_key=5)
+    for grouping, name in ((RoundRobin(2), "round_robin"), (LeastOutstanding(2), "least_outstanding")):
+        with pytest.raises(od.PlanError, match=f"looks at no column.*: write grouping='{name}'"):
+            pipeline.run([], processes=2, grouping=grouping)
+    with pytest.raises(od.PlanError, match="name the columns that Modulo looks at: grouping_key="):
+        pipeline.run([], processes=2, grouping=Modulo(2))
     with pytest.raises(od.PlanError, match="quantile: q must be a number from 0 to 1, got 'x'"):
         od.quantile("a", "x")
     with pytest.raises(od.PlanError, match="ranges: the bounds must be a sequence"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -517,3 +519,31 @@ def test_bytes_with_impossible_content_are_refused() -> None:
             SpaceSaving.from_bytes(
                 serial_form.packed("SpaceSaving", {"capacity": 2, "total": 5, "keys": keys}, arrays)
             )
+
+
+def test_times_whose_sum_is_not_finite_are_refused() -> None:
+    """The bytes of such matrices could not be read."""
+    times = ExecutionTimes()
+    times.update(1, 1e308)
+    before = times.to_bytes()
+    other = times.copy()
+    for add in (
+        lambda: times.update(1, 1e308),
+        lambda: times.update(2, 1e308),  # another cell: the total
+        lambda: times.update_many([3, 4], [1e307, 1e308]),
+        lambda: ExecutionTimes().update_many([3, 4], [1e308, 1e308]),
+        lambda: times.merge(other),
+    ):
+        with pytest.raises(ValueError, match=r"sum of .* times would not be finite: .*larger unit"):
+            add()
+    assert times.to_bytes() == before
+    times.update_many([3, 4], [1e307, 2e307])
+    times.update(5, Decimal("1e307"))
+    assert ExecutionTimes.from_bytes(times.to_bytes()) == times
+    for time in (math.inf, math.nan, -1e308):
+        with pytest.raises(ValueError, match="an execution time is negative or not finite"):
+            times.update(1, time)
+        with pytest.raises(ValueError, match="an execution time is negative or not finite"):
+            times.update_many([1], [time])
+    with pytest.raises(TypeError, match="must be real number, not str"):
+        times.update(1, "1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -261,13 +263,27 @@ def through(fragment, batch):
 
 def test_what_has_no_declared_merge_is_not_split():
     rows = od.Pipeline(SOURCE).key_by("u")
+    merge = "has no declared merge of partial results"
+    floats = r"the key of operator 'n' has a float, 'x': 0\.0 and -0\.0 are one key .*; cast it .* 'dkg'"
     no = [
-        rows.count(),
-        rows.scan(m=od.count()),
-        rows.count(emit="final", on_error="skip"),
-        rows.aggregate(s=od.sum("x"), emit="final"),
-        rows.aggregate(s=od.first("a"), emit="final"),
-        od.Pipeline(SOURCE).key_by("x").count(emit="final"),  # 0.0 and -0.0 are one key
+        (rows.count(), merge),
+        (rows.scan(m=od.count()), merge),
+        (rows.count(emit="final", on_error="skip"), merge),
+        (rows.aggregate(s=od.sum("x"), emit="final"), merge),
+        (rows.aggregate(s=od.first("a"), emit="final"), merge),
+        (od.Pipeline(SOURCE).key_by("u", "x").count(emit="final", name="n"), floats),
     ]
-    for pipeline in no:
-        assert fragmenting.split(fragmenting.fragments_of(pipeline.plan)[1]) is None, pipeline
+    for pipeline, why in no:
+        fragment = fragmenting.fragments_of(pipeline.plan)[1]
+        assert fragmenting.split(fragment) is None, pipeline
+        assert re.search(why, fragmenting.why_whole(fragment)), pipeline
+
+
+def test_a_graph_is_not_split_and_says_so():
+    """Its operator may well have a merge."""
+    some, others = od.Pipeline(SOURCE).branch(od.col("a") > 1)
+    graph = od.union(*(one.key_by("u").count("c", emit="final") for one in (some, others)))
+    fragment = next(one for one in fragmenting.fragments_of(graph.plan) if one.key)
+    assert fragment.plan.is_graph
+    assert fragmenting.split(fragment) is None
+    assert "runs in the nodes of a graph" in fragmenting.why_whole(fragment)

@@ -142,8 +142,14 @@ def test_values_of_windows_that_no_state_has_are_refused(kind):
             assert segment.state_of("w").to_pylist() == [good]
 
 
+NOTHING_BUT_NULLS = (
+    r"\('none'\) is not defined for null, nothing but nulls: "
+    r"cast it, od.\w+\(od.col\('none'\).cast\(pa.float64"
+)
+
+
 def test_what_is_not_defined():
-    keyed = od.Pipeline(SCHEMA).key_by("k")
+    keyed = od.Pipeline(SCHEMA.append(pa.field("none", pa.null()))).key_by("k")
     for call, message in (
         (od.median("s"), "median\\('s'\\) is not defined for string"),
         (od.quantile("d", 0.5), r"not defined for date32.*: give it a number.*cast\(pa.int64"),
@@ -151,9 +157,14 @@ def test_what_is_not_defined():
         (od.arg_min("x", "l"), "'l' can't be compared"),
         (od.count_distinct("l"), "can't be compared"),
         (od.sum("s"), "not defined for string"),
+        *((call("none"), NOTHING_BUT_NULLS) for call in (od.min, od.max, od.count_distinct, od.sum)),
+        (od.median("none"), NOTHING_BUT_NULLS),
+        (od.arg_min("x", "none"), "it is null, nothing but nulls: cast it, od.col.'none'.*float64"),
     ):
         with pytest.raises(od.SchemaError, match=message):
             keyed.aggregate(a=call)
+    cast = od.col("none").cast(pa.float64())
+    assert keyed.aggregate(lo=od.min(cast), n=od.count_distinct(cast), last=od.last("none"))
     for call, message in (
         (lambda: od.quantile("x", 1.5), "a number from 0 to 1"),
         (lambda: od.quantile("x", math.nan), "a number from 0 to 1"),

@@ -18,7 +18,7 @@ import ordstream as od
 from ordstream.balance.sketches import ExecutionTimes
 from ordstream.errors import PlanError, SchemaError
 from ordstream.fragments.fragmenting import fragments_of
-from ordstream.operators.shed import duration_ns
+from ordstream.operators.shed import LOG_SCHEMA, duration_ns
 from ordstream.reference.run_serial import run_serial
 from ordstream.snapshots.checkpoint import Checkpoint
 
@@ -171,7 +171,7 @@ class TestArguments:
             (live, {"workers": 2}, "workers must be 0"),
             (live, {"snapshots": True}, "with snapshots"),
             (live, {"grouping": "posg"}, "take another grouping"),
-            (live, {"shed_log": pa.table({})}, "a log is replayed in one node"),
+            (live, {"shed_log": LOG_SCHEMA.empty_table()}, "a log is replayed in one node"),
         ):
             with pytest.raises(PlanError, match=why):
                 pipeline.run(source(3), processes=2, **options)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
+import sys
+from fractions import Fraction
 
 import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from property.compare import agree, run_core
 from state_runs import Segment
 
 import ordstream as od
+from ordstream.operators.aggregation import running_value, spread
+from ordstream.operators.rolling import alone, merged
 from ordstream.testing import run_serial
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.string(), "x": pa.int64()})
@@ -425,3 +432,102 @@ def test_variances_in_every_aggregation():
     for n in range(2, 5):
         assert math.isclose(found["v"][n - 1].as_py(), statistics.variance(values[:n]))
         assert math.isclose(found["s"][n - 1].as_py(), statistics.stdev(values[:n]))
+
+
+def squares_of(values):
+    """The sum of squared distances from the mean, exactly."""
+    exact = list(map(Fraction, values))
+    mean = sum(exact) / len(exact)
+    return sum((value - mean) ** 2 for value in exact)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.floats(allow_nan=False, allow_infinity=False)
+        | st.sampled_from([1e308, -1e308, sys.float_info.max, -sys.float_info.max, 1e154, -1e154, 1.0]),
+        min_size=2,
+        max_size=8,
+    ),
+    st.integers(0, 8),
+)
+def test_a_variance_of_finite_values_is_a_number_or_inf(values, cut):
+    """Row by row, and of two runs that are merged. It was -inf, then nan."""
+    parts = []
+    for part in (values[:cut], values[cut:], values):
+        state = (0.0, 0.0, 0)
+        for value in part:
+            state = spread(state, value)
+        parts.append(state)
+    apart = alone("var", values[-1])
+    for value in reversed(values[:-1]):
+        apart = merged("var", alone("var", value), apart)
+    exact = squares_of(values)
+    for state in (parts[2], merged("var", parts[0], parts[1]), apart):
+        assert math.isfinite(state[0])
+        variance, deviation = running_value("var", state), running_value("std", state)
+        assert variance >= 0
+        assert deviation == math.sqrt(variance)
+        if exact > Fraction(sys.float_info.max) * 2:
+            assert variance == math.inf
+        elif exact < Fraction(sys.float_info.max) / 100:  # a merge multiplies by both counts first
+            assert variance < math.inf
+
+
+def test_a_variance_of_what_is_not_finite_is_nan():
+    for values in itertools.permutations([-1e308, 1e308, -1e308, math.inf]):
+        state, other = (0.0, 0.0, 0), (0.0, 0.0, 0)
+        for value in values:
+            state, other = spread(state, value), merged("var", other, alone("var", value))
+        assert math.isnan(running_value("std", state))
+        assert math.isnan(running_value("var", other))
+
+
+EXTREME = [-1e308, 1e308, 0.0, 1e154, -1e154, sys.float_info.max, -sys.float_info.max, 1e200, -1e200, 2.5]
+OF_EXTREME = {"v": od.var("x"), "s": od.std("x"), "m": od.median("x"), "q": od.quantile("x", 0.3)}
+OVER_EXTREME = {
+    "scan": lambda p: p.scan(**OF_EXTREME),
+    "aggregate": lambda p: p.aggregate(**OF_EXTREME, emit="final"),
+    "rows": lambda p: p.window(od.rows(4)).aggregate(**OF_EXTREME),
+    "rolling": lambda p: p.window(od.rolling(5), time="ts").aggregate(**OF_EXTREME),
+    "left": lambda p: p.window(od.rolling(5, closed="left"), time="ts").aggregate(**OF_EXTREME),
+    "tumbling": lambda p: p.window(od.tumbling(5), time="ts").aggregate(**OF_EXTREME, emit="both"),
+    "hopping": lambda p: p.window(od.hopping(6, every=2), time="ts").aggregate(**OF_EXTREME),
+}
+
+
+@pytest.mark.parametrize("kind", OVER_EXTREME)
+def test_values_at_the_ends_of_float64(kind):
+    """The same from the core and the reference, and no nan, and no variance below zero, of finite values.
+    Keys are gone through one after the other, so that a window of some has what is not finite, too."""
+    chosen = random.Random(5)
+    values = [-1e308, 1e308, -1e308, 1e308, 1.0, 2.0, 3.0, 4.0, 5.0, 7.0]
+    values += [chosen.choice(EXTREME) for _ in range(190)]
+    odd = [chosen.choice([*EXTREME, math.inf, -math.inf, math.nan]) for _ in range(100)]
+    data = pa.table({"ts": range(300), "k": ["finite"] * 200 + ["odd"] * 100, "x": [*values, *odd]})
+    pipeline = OVER_EXTREME[kind](od.Pipeline(data.schema).key_by("k"))
+    expected = run_serial(pipeline, data)
+    for workers, chunk_rows in itertools.product((0, 1, 2), (1, "auto")):
+        agree(pipeline, expected, run_core(pipeline, data, workers=workers, chunk_rows=chunk_rows))
+    found = [row for row in expected.table.to_pylist() if row["k"] == "finite"]
+    assert all(row["v"] >= 0 and row["s"] >= 0 for row in found if row["v"] is not None)
+    assert any(row["v"] == math.inf for row in found)
+    assert all(math.isfinite(row[name]) for row in found for name in "mq" if row[name] is not None)
+
+
+def test_the_variance_and_the_median_of_both_ends():
+    data = pa.table({"x": [-1e308, 1e308]})
+    pipeline = od.Pipeline(data.schema).scan(v=od.var("x"), s=od.std("x"), m=od.median("x"))
+    for found in (run_serial(pipeline, data).table, pipeline.run(data, workers=0).table):
+        assert [found[name][1].as_py() for name in "vsm"] == [math.inf, math.inf, 0.0]
+    assert duckdb.sql("select median(x) from data").fetchall() == [(0.0,)]
+
+
+def test_a_window_that_huge_values_left_has_a_variance_again():
+    data = pa.table({"x": [-1e308, 1e308, -1e308, 1.0, 2.0, 4.0, 8.0]})
+    pipeline = od.Pipeline(data.schema).window(od.rows(3)).aggregate(v=od.var("x"))
+    for found in (run_serial(pipeline, data).table, pipeline.run(data, workers=0).table):
+        shown = found["v"].to_pylist()
+        assert shown[:5] == [None, *[math.inf] * 4]
+        for n in (6, 7):
+            assert math.isclose(shown[n - 1], statistics.variance(data["x"].to_pylist()[n - 3 : n]))
