@@ -32,28 +32,18 @@ def hang_up(connection: socket.socket | None) -> None:
 
 
 def _close_in_java(port: int) -> None:
-    """Close what Java's client keeps of a port of Java's. The client's own way to be rid of connections,
-    `periodicCleanup`, would take those of other queries that have nothing to do.
+    """Close what Java's client has connected at a port of Java's. The client's own way to be rid of
+    connections, `periodicCleanup`, would take those of other queries that have nothing to do. Its lock is
+    not taken: who is interrupted with it would hold up all calls for ever. What is read while another
+    thread writes may lack ours, which stays open then.
     """
     client = JavaObject(GATEWAY_SERVER_OBJECT_ID, _client()).getCallbackClient()
-    lock, connections = _field(client, "lock"), _field(client, "connections")
-    lock.lock()  # py4j gives each thread of Python's one of Java's, so the lock is this thread's
-    try:
-        kept = connections.toArray()
-        ours = [one for one in kept if (at := one.getSocket()) is not None and at.getLocalPort() == port]
-        for one in ours:
-            connections.remove(one)
-    finally:
-        lock.unlock()
-    for one in ours:
-        one.shutdown()
-
-
-def _field(client: Any, name: str) -> Any:
-    """A field that py4j gives its subclasses only."""
-    field = client.getClass().getSuperclass().getDeclaredField(name)
-    field.setAccessible(True)
-    return field.get(client)
+    field = client.getClass().getSuperclass().getDeclaredField("connections")
+    field.setAccessible(True)  # for subclasses only
+    for one in field.get(client).toArray():
+        at = None if one is None else one.getSocket()
+        if at is not None and at.getLocalPort() == port:
+            one.shutdown()
 
 
 def _client() -> Any:
