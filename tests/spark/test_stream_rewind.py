@@ -9,6 +9,9 @@ import pytest
 import ordstream as od
 
 pytest.importorskip("pyspark")
+from pyspark.errors import StreamingQueryException
+
+from ordstream.spark.streaming import rewind as rewind_module
 
 pytestmark = pytest.mark.spark
 
@@ -41,6 +44,10 @@ def run(spark, tmp_path):
 
     ran.checkpoint, ran.folder = tmp_path / "cp", tmp_path / "in"
     return ran
+
+
+def fails(*_):
+    raise OSError("killed")
 
 
 def counts(checkpoint):
@@ -77,6 +84,26 @@ def test_files_that_are_gone_are_told(run):
     assert counts(run.checkpoint) == WHOLE
 
 
+def test_a_start_behind_half_a_rewind_gives_no_wrong_output(run, monkeypatch):
+    """Spark's log is ahead of its source's and of ours."""
+    run()
+    with monkeypatch.context() as patched:
+        patched.setattr(rewind_module, "cut", fails)
+        with pytest.raises(od.OrdstreamError, match="call rewind again"):
+            od.spark.rewind(run.checkpoint, to=-1)
+    assert logged(run.checkpoint) == {"0"}
+    more = run.folder / "new.parquet"
+    pq.write_table(pa.table([[3 * FILES], [7]], schema=SCHEMA), more)
+    with pytest.raises((od.OrdstreamError, StreamingQueryException)):
+        run()
+    with pytest.raises(od.OrdstreamError, match=r"the last epoch that is there is none.*rewind"):
+        counts(run.checkpoint)
+    more.unlink()
+    assert od.spark.rewind(run.checkpoint) == -1
+    assert run() == [(epoch, 3) for epoch in range(FILES)]
+    assert counts(run.checkpoint) == WHOLE
+
+
 def test_reading_many_files_starts_no_job(spark, run):
     """Spark lists many by a job with a task for each; a stream has a file an epoch."""
     run()
@@ -86,7 +113,7 @@ def test_reading_many_files_starts_no_job(spark, run):
         spark.sparkContext.setJobGroup("reading", "")
         frame = od.spark.read_output(run.checkpoint)
         assert not spark.sparkContext.statusTracker().getJobIdsForGroup("reading")
-        assert spark.conf.get(name) == "1"
+        assert spark.conf.get(name) == "1"  # as it was
         assert [row.n for row in frame.collect()] == WHOLE
         assert spark.sparkContext.statusTracker().getJobIdsForGroup("reading")
     finally:

@@ -14,10 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 from ordstream.errors import SourceError
 from ordstream.snapshots.files import Files
-from ordstream.spark.streaming.spark_log import OFFSETS, SOURCES, SPARK, entries
+from ordstream.spark.streaming.spark_log import COMPACT, OFFSETS, SOURCES, SPARK, cut, entries
 
 _PATTERN = re.compile(r"[][{}*?\\]")
-_COMPACT = ".compact"
 _BLOCK = 1 << 16
 
 
@@ -38,7 +37,7 @@ def check_names(stream: Path, seen: dict[str, int]) -> None:
         gives the rows of all files once for each (Spark 4.3).
     """
     for source in sorted((stream / SPARK / SOURCES).glob("*")):
-        there = _written(source)
+        there = entries(source)
         last = max(there, default=-1)
         before, seen[source.name] = seen.get(source.name, last - 1), last
         new = range(before + 1, last + 1)
@@ -53,9 +52,9 @@ def check_names(stream: Path, seen: dict[str, int]) -> None:
             )
 
 
-def take_back(files: Files, stream: Path) -> None:
-    """Let a source give again what no plan of Spark's has, in batches of the size that the reader asks for:
-    by an entry that stays its files are given already, so the next plan takes all of them together.
+def take_back(files: Files, stream: Path, batch: int) -> None:
+    """Let a source give again what Spark's plans up to a batch have not, in batches of the size that the
+    reader asks for: by an entry that stays its files are given already, and the next plan takes all of them.
 
     It stays where that is not sure: another source, entries that are missing, files that are not local.
 
@@ -64,18 +63,17 @@ def take_back(files: Files, stream: Path) -> None:
     RuntimeWarning
         Files are gone: Spark would leave them out without a word.
     """
-    offsets = stream / SPARK / OFFSETS
-    plans = entries(offsets)
+    plans = {at: path for at, path in entries(stream / SPARK / OFFSETS).items() if at <= batch}
     try:
         planned = plans[max(plans)].read_text().splitlines()[2:] if plans else None
     except OSError:
         return
     for source in sorted((stream / SPARK / SOURCES).glob("*")):
-        there = _written(source)
+        there = entries(source)
         last = -1 if planned is None else _planned(planned, source.name)
-        behind = sorted((number for number in there if last is not None and number > last), reverse=True)
-        if last is None or not behind or not _is_whole(there, last):
+        if last is None or not _says_all(there, last):
             continue
+        behind = [number for number in there if number > last]
         names = [_names(there[number], number) for number in behind]
         places = [urlsplit(name) for some in names for name in some]
         if not all(names) or any(place.scheme not in ("", "file") for place in places):
@@ -88,13 +86,7 @@ def take_back(files: Files, stream: Path) -> None:
                 RuntimeWarning,
                 stacklevel=3,
             )
-        for number in behind:
-            path = there[number]
-            beside = path.with_name(f".{path.name}.crc")
-            if beside.exists():
-                files.remove(beside)
-            files.remove(path)
-        files.sync_folder(source)
+        cut(files, source, last)
 
 
 def _planned(plan: list[str], source: str) -> int | None:
@@ -106,24 +98,14 @@ def _planned(plan: list[str], source: str) -> int | None:
         return None
 
 
-def _is_whole(there: dict[int, Path], last: int) -> bool:
+def _says_all(there: dict[int, Path], last: int) -> bool:
     """Whether entries up to a number say all files."""
     for number in range(last, -1, -1):
         if number not in there:
             return False
-        if there[number].name.endswith(_COMPACT):
+        if there[number].name.endswith(COMPACT):
             return True
     return True
-
-
-def _written(source: Path) -> dict[int, Path]:
-    """The entries of the log of a source, by number."""
-    found: dict[int, Path] = {}
-    for path in source.iterdir() if source.is_dir() else ():
-        number = path.name.removesuffix(_COMPACT)
-        if number.isdigit():
-            found[int(number)] = path
-    return found
 
 
 def _names(path: Path | None, number: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ from ordstream.spark.streaming.stored_state import stored
 from ordstream.spark.streaming.whole_epochs import KEPT
 
 _LISTED_BY_JOB = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+#: One at a time: who came second would put the first one's setting back, and it would stay.
+_listing = threading.Lock()
 
 
 def read_output(
@@ -263,12 +266,16 @@ def _read(session: SparkSession, schema: StructType, paths: Sequence[str]) -> Da
     reader = _reader(session, schema.names).schema(schema)
     if not paths:
         return session.createDataFrame([], schema)
-    before = str(session.conf.get(_LISTED_BY_JOB))
-    session.conf.set(_LISTED_BY_JOB, str(max(int(before), len(paths))))
-    try:
-        return reader.parquet(*paths)
-    finally:
-        session.conf.set(_LISTED_BY_JOB, before)
+    with _listing:
+        before = session.conf.get(_LISTED_BY_JOB, None)
+        session.conf.set(_LISTED_BY_JOB, str(max(int(before or 0), len(paths))))
+        try:
+            return reader.parquet(*paths)
+        finally:
+            if before is None:
+                session.conf.unset(_LISTED_BY_JOB)
+            else:
+                session.conf.set(_LISTED_BY_JOB, before)
 
 
 def _reader(session: SparkSession, names: Sequence[str]) -> DataFrameReader:

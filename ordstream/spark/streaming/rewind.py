@@ -17,7 +17,7 @@ from ordstream.snapshots.files import Files
 from ordstream.spark.streaming import spark_log
 from ordstream.spark.streaming.epoch_log import EpochLog
 from ordstream.spark.streaming.file_source_log import take_back
-from ordstream.spark.streaming.spark_log import COMMITS, OFFSETS, SPARK, entries
+from ordstream.spark.streaming.spark_log import COMMITS, OFFSETS, SPARK, cut, entries
 from ordstream.spark.streaming.whole_epochs import missing
 
 
@@ -87,9 +87,9 @@ def rewind(checkpoint: str | os.PathLike[str], to: int | None = None) -> int:
         # Ours first: if this stops in the middle, Spark is ahead of us, which the stream refuses.
         for number in reversed([one for one in numbers if one > target]):
             log.remove(number)
-        _cut(files, log.folder / SPARK / COMMITS, target)
-        _cut(files, log.folder / SPARK / OFFSETS, target + 1)
-        take_back(files, log.folder)
+        take_back(files, log.folder, target + 1)  # while Spark's commits tell that this is under way
+        cut(files, log.folder / SPARK / COMMITS, target)
+        cut(files, log.folder / SPARK / OFFSETS, target + 1)
     except OSError as error:
         raise CheckpointError(
             f"{log.folder}: can't be taken back to epoch {target}: {error}; mend that, and call rewind again"
@@ -133,17 +133,3 @@ def _interrupted(spark: Path, newest: int) -> bool:
     return max(entries(spark / COMMITS), default=-1) > newest or (
         max(entries(spark / OFFSETS), default=-1) > newest + 1
     )
-
-
-def _cut(files: Files, folder: Path, last: int) -> None:
-    """Remove what Spark's log holds behind a batch, newest first, with its checksums."""
-    if not folder.is_dir():
-        return
-    there = entries(folder)
-    for number in sorted(there, reverse=True):
-        if number > last:
-            beside = folder / f".{number}.crc"
-            if beside.exists():
-                files.remove(beside)
-            files.remove(there[number])
-    files.sync_folder(folder)

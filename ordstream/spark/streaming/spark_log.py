@@ -16,9 +16,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from ordstream.errors import CheckpointError, told
+from ordstream.snapshots.files import Files
 
 SPARK = "spark"
 COMMITS, OFFSETS, SOURCES = "commits", "offsets", "sources"
+#: An entry that has what all before it have, as well.
+COMPACT = ".compact"
 _VERSION = re.compile(r"v\d+")
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -59,10 +62,26 @@ def started(writer: DataStreamWriter, session: SparkSession) -> StreamingQuery:
 
 
 def entries(folder: Path) -> dict[int, Path]:
-    """What one of Spark's logs holds, by batch."""
+    """What one of Spark's logs holds, by number: a batch's, or of a source of files its own."""
     if not folder.is_dir():
         return {}
-    return {int(path.name): path for path in folder.iterdir() if path.name.isdigit()}
+    found = ((path.name.removesuffix(COMPACT), path) for path in folder.iterdir())
+    return {int(number): path for number, path in found if number.isdigit()}
+
+
+def cut(files: Files, folder: Path, last: int) -> None:
+    """Remove what one of Spark's logs holds behind a number, newest first, with its checksums."""
+    if not folder.is_dir():
+        return
+    there = entries(folder)
+    for number in sorted(there, reverse=True):
+        if number > last:
+            path = there[number]
+            beside = path.with_name(f".{path.name}.crc")
+            if beside.exists():
+                files.remove(beside)
+            files.remove(path)
+    files.sync_folder(folder)
 
 
 def newest(stream: Path, log: str) -> int:

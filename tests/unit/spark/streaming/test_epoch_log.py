@@ -1,6 +1,7 @@
 """The chain of commits of a stream, without Spark."""
 
 import errno
+import json
 import os
 import re
 from dataclasses import replace
@@ -332,12 +333,16 @@ def test_rewind_takes_back_both_logs(tmp_path):
 
 def test_rewind_may_be_killed_at_any_step(tmp_path, monkeypatch):
     """Called again, without to=, it completes what it began, and goes no further back."""
-    for steps in range(9):
+    given = tmp_path / "given"
+    given.touch()
+    for steps in range(14):
         log = filled(tmp_path / str(steps), 5)
-        for name, count in (("commits", 5), ("offsets", 6)):
+        for name, count in (("commits", 5), ("offsets", 6), ("sources/0", 9)):
             (log.folder / "spark" / name).mkdir(parents=True)
             for number in range(count):
-                (log.folder / "spark" / name / str(number)).touch()
+                entry = {"path": given.as_uri(), "batchId": number, "logOffset": number}
+                text = f"v1\n{{}}\n{json.dumps(entry)}" if name == "offsets" else f"v1\n{json.dumps(entry)}"
+                (log.folder / "spark" / name / str(number)).write_text(text)
         left = iter(range(steps))
 
         def once(self, path, left=left):
@@ -352,8 +357,8 @@ def test_rewind_may_be_killed_at_any_step(tmp_path, monkeypatch):
             except CheckpointError:
                 done = False
         assert done or rewind(log.folder) == 3
-        newest = [newest_of_spark(log, name) for name in ("commits", "offsets")]
-        assert [log.last().number, *newest] == [3, 3, 4]
+        newest = [newest_of_spark(log, name) for name in ("commits", "offsets", "sources/0")]
+        assert [log.last().number, *newest] == [3, 3, 4, 4]
     assert done
 
 
