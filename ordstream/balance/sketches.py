@@ -100,8 +100,8 @@ def scaled(counts: npt.NDArray[np.int64], factor: float, to: int | None = None) 
     return found
 
 
-#: Below it, a sum of execution times is far from infinity: `update`, called per key, looks no further.
-NEAR = 1e300
+#: Times up to it have no sum that is infinite, however many; `update`, called per key, looks no further.
+LARGE = 1e200
 #: A sum of times in one order is at most so many times that in another.
 SUMMED = 1 + 1e-9
 
@@ -356,8 +356,10 @@ class ExecutionTimes:
         SchemaError
             The key has half of a surrogate pair, which is no text.
         """
-        if self._matrices.total_time + math.fabs(time) > NEAR and 0 <= time < math.inf:
-            self._check_sum(float(time))
+        if type(time) is not float or time > LARGE:
+            more = math.fabs(time)
+            if LARGE < more < math.inf and time > 0:
+                self._check_sum(more)
         try:
             self._matrices.update_key(key, time)
         except UnicodeEncodeError as error:
@@ -373,7 +375,7 @@ class ExecutionTimes:
             Nothing is counted then.
         """
         given = np.ascontiguousarray(times, dtype=np.float64)
-        if np.isfinite(given).all():
+        if given.size and given.max() > LARGE and np.isfinite(given).all():
             with np.errstate(over="ignore"):
                 self._check_sum(float(given.sum()) * SUMMED)
         self._matrices.update(key_words(keys), given)
