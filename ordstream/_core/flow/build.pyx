@@ -21,6 +21,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport PS, SF, SL, KernelOwner
 from ordstream._core.ground.kept_batches cimport kept_init
+from ordstream._core.ground.memory_reserve cimport reserve_fill
 from ordstream._core.ground.mpmc cimport mpmc_free, mpmc_init
 from ordstream._core.ground.spsc cimport spsc_free, spsc_init
 from ordstream._core.ground.threads cimport event_count_delete, event_count_new, mutex_delete, mutex_new
@@ -71,6 +72,7 @@ cdef int build_shared(Runtime* rt, object operators, object options, const Layou
     """
     cdef int32_t workers = options.workers
     cdef int64_t seed = options.seed
+    reserve_fill()
     pool_init(&rt.pool, most_columns(operators, source) + 2,
               max(LEAST_IDLE, <int64_t> options.max_bytes // 2))
     rt.n = <int32_t> len(operators)

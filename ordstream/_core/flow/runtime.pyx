@@ -27,6 +27,7 @@ from ordstream._core.flow.elastic cimport (
 )
 from ordstream._core.flow.ingress cimport ingress_wakes_feeder
 from ordstream._core.ground.kernel cimport PS, SF, SL
+from ordstream._core.ground.memory_reserve cimport reserve_leave
 from ordstream._core.ground.mpmc cimport mpmc_try_take
 from ordstream._core.flow.delivery cimport operator_can_release, operator_release
 from ordstream._core.flow.operator cimport Operator, Slice
@@ -412,6 +413,16 @@ cdef int64_t park_time(Runtime* rt, int64_t longest) noexcept nogil:
     return wait if wait < longest else longest
 
 
+cdef inline void work_slice(Operator* op, Worker* w, int64_t budget, Slice* done) noexcept nogil:
+    """operator_run, with figures from zero."""
+    cdef bint left = reserve_leave(True)                      # a state's growth ends the run instead
+    done.tuples_in = 0
+    done.tuples_out = 0
+    done.chunks = 0
+    operator_run(op, w, budget, done)
+    reserve_leave(left)
+
+
 cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
     """Work until the run ends. Embedded (workers = 0): also return when there is nothing to do or output is
     ready.
@@ -437,10 +448,7 @@ cdef void worker_loop(Runtime* rt, Worker* w, bint embedded) noexcept nogil:
         if op >= 0:
             idle = 0
             patience = rt.park_ns
-            done.tuples_in = 0
-            done.tuples_out = 0
-            done.chunks = 0
-            operator_run(&rt.operators[op], w, budget, &done)
+            work_slice(&rt.operators[op], w, budget, &done)
             end = now_ns()
             op = next_slice(rt, w, op, <double> (end - start), &done, end, &budget)
             start = end

@@ -4,6 +4,7 @@ of a function of the user's that runs in one.
 Compiled for the same reason as the reader (reader.pyx): an interrupt can't come in between.
 """
 from cpython.ref cimport PyObject
+from ordstream._core.ground.memory_reserve cimport reserve_leave
 
 import _signal
 import threading
@@ -66,8 +67,10 @@ def start_surely(thread, Py_ssize_t stack):
 
 def room_for_exceptions():
     """Have C++ make the calling thread's room for exceptions, while there is memory (worker_loop does so for
-    workers): it ends the process where it gets none for the first one. Returns 0.
+    workers): it ends the process where it gets none for the first one. So with what memory_reserve.pxd knows
+    of a thread. Returns 0.
     """
+    reserve_leave(reserve_leave(False))
     return uncaught_exceptions()
 
 

@@ -6,6 +6,7 @@ from libc.string cimport memcpy, memset
 from ordstream._core.ground.arrow_structs cimport ArrowArray
 from ordstream._core.ground.chunk cimport FAIL_CAST, View, Worker, scratch_alloc
 
+from ordstream._core.ground.memory_reserve cimport reserve_leave
 from ordstream._core.ground.packed_values cimport packed_bound, packed_views
 
 import pyarrow as pa
@@ -274,39 +275,51 @@ cdef int arrow_call(
     Returns: 0; -1: no memory; 1: a row has no answer, and `bad` is NULL. A result under a null is 0, or any
     number. Cost: ~5 us, and 2 to 60 ns per row.
     """
-    cdef int64_t i
+    cdef bint left = reserve_leave(False)
+    cdef int status
     with gil:
-        try:
-            if text and not (<object> call).gives_lists:
-                call_where_needed(<object> call, data, valid, n, width, w, out)
-            else:
-                call_once(<object> call, text, width, data, valid, n, w, out, NULL)
-            return 0
-        except MemoryError:
-            return -1
-        except BaseException:
-            if bad == NULL:
-                return 1
-        try:
-            call_once(<object> call, text, width, data, valid, n, w, out, bad)
-            return 0
-        except MemoryError:
-            return -1
-        except BaseException:                                     # row by row it is told which have none
-            pass
-        try:
-            for i in range(n):
-                memset(out + i * width, 0, width)
-                if valid != NULL and valid[i] == 0:
-                    continue
-                try:
-                    call_once(<object> call, text, width, data + i * (16 if text else 8), NULL, 1, w,
-                              out + i * width, NULL)
-                except Exception:
-                    if bad[i] == 0:
-                        bad[i] = FAIL_CAST
-        except BaseException:
-            return -1
+        status = arrow_answers(<object> call, text, width, data, valid, n, w, out, bad)
+    reserve_leave(left)
+    return status
+
+
+cdef int arrow_answers(
+    object call, bint text, int width, const char* data, const uint8_t* valid, int64_t n, Worker* w,
+    char* out, uint8_t* bad,
+) noexcept:
+    """arrow_call, with the GIL."""
+    cdef int64_t i
+    try:
+        if text and not call.gives_lists:
+            call_where_needed(call, data, valid, n, width, w, out)
+        else:
+            call_once(call, text, width, data, valid, n, w, out, NULL)
+        return 0
+    except MemoryError:
+        return -1
+    except BaseException:
+        if bad == NULL:
+            return 1
+    try:
+        call_once(call, text, width, data, valid, n, w, out, bad)
+        return 0
+    except MemoryError:
+        return -1
+    except BaseException:                                     # row by row it is told which have none
+        pass
+    try:
+        for i in range(n):
+            memset(out + i * width, 0, width)
+            if valid != NULL and valid[i] == 0:
+                continue
+            try:
+                call_once(call, text, width, data + i * (16 if text else 8), NULL, 1, w,
+                          out + i * width, NULL)
+            except Exception:
+                if bad[i] == 0:
+                    bad[i] = FAIL_CAST
+    except BaseException:
+        return -1
     return 0
 
 

@@ -11,6 +11,7 @@ from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, StateCursor, skip_is_first, skip_note_error,
 )
 from ordstream._core.ground.kernel_tools cimport owner_setup
+from ordstream._core.ground.memory_reserve cimport reserve_leave
 from ordstream._core.kernels.rejected cimport RejectedKernel
 from ordstream._core.state.keyed_state cimport (
     KeySpecOwner, keyed_bytes, keyed_free, keyed_init, keyed_lookup, keyed_state,
@@ -39,8 +40,11 @@ cdef bint HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 cdef Chunk* python_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     """SL contract of kernel.pxd: takes the GIL and runs the owner."""
     let_reader_pass(k.reader_turn, &(<PythonKernel> k.ctx).passed)
+    cdef bint left = reserve_leave(False)                     # the function may call pyarrow
     with gil:
-        return apply_with_gil(<PythonKernel> k.ctx, w, c)
+        c = apply_with_gil(<PythonKernel> k.ctx, w, c)
+    reserve_leave(left)
+    return c
 
 
 cdef Chunk* apply_with_gil(PythonKernel owner, Worker* w, Chunk* c) noexcept:
@@ -246,6 +250,7 @@ cdef int32_t python_process(
 ) noexcept nogil:
     """PS/SF contract of kernel.pxd. Keys are looked up without the GIL."""
     cdef PythonBucket* b = <PythonBucket*> state
+    cdef bint left
     cdef int32_t* records = NULL
     if k.kind == PS:
         records = <int32_t*> scratch_alloc(w, <int64_t> n * 4 + 4)
@@ -253,15 +258,22 @@ cdef int32_t python_process(
             failure_set(f, rows[0], FAIL_MEMORY, "out of memory")
             return 0
     let_reader_pass(k.reader_turn, &(<ProcessKernel> k.ctx).passed)
+    left = reserve_leave(False)
     with gil:
-        return (<ProcessKernel> k.ctx).process(w, b, c, rows, n, records, out, f)
+        n = (<ProcessKernel> k.ctx).process(w, b, c, rows, n, records, out, f)
+    reserve_leave(left)
+    return n
 
 
 cdef int python_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                           Failure* f) noexcept nogil:
     """Contract (c) of kernel.pxd."""
+    cdef bint left = reserve_leave(False)
+    cdef int done
     with gil:
-        return (<ProcessKernel> k.ctx).punctuate(w, <PythonBucket*> state, punctuation, out, f)
+        done = (<ProcessKernel> k.ctx).punctuate(w, <PythonBucket*> state, punctuation, out, f)
+    reserve_leave(left)
+    return done
 
 
 cdef void* python_bucket_new(Kernel* k, int32_t bucket) noexcept nogil:
