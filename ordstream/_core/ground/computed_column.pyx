@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 from ordstream._core.ground.arrow_calls cimport OP_ARROW, OP_JOIN
 from ordstream._core.ground.chunk cimport (
-    PT_BOOL, PT_FIXED16, PT_LIST, PT_VIEW, Chunk, Column, View, Worker, chunk_alloc,
+    PT_BOOL, PT_F64, PT_FIXED16, PT_I64, PT_LIST, PT_VIEW, Chunk, Column, View, Worker, chunk_alloc,
 )
 from ordstream._core.ground.expression cimport Evaluation, Value, evaluate, is_null_scalar, mark_begin
 from ordstream._core.ground.expression_code cimport Code
@@ -32,18 +32,27 @@ cdef int compute_column(const Code* code, Worker* w, Chunk* c, Evaluation* e, Co
     rows are in e.bad. Cost: the program's, and 0.2-1 ns per row.
     """
     cdef Value v
-    if evaluate(code, w, c, e, &v) != 0 or store_values(code, w, c, e, &v, made) != 0:
+    cdef char* into = NULL
+    if e.sel == NULL and (code.type == PT_I64 or code.type == PT_F64):   # what the stack holds, too
+        into = chunk_alloc(w, c, <int64_t> c.slots * 8)
+        if into == NULL:
+            return -1
+    made.data = into
+    if evaluate(code, w, c, e, into, &v) != 0:
+        return -1
+    if (into == NULL or v.data != into) and store_values(code, w, c, e, &v, made) != 0:
         return -1
     return store_nulls(code, w, c, e, &v, made)
 
 
 cdef int store_values(const Code* code, Worker* w, Chunk* c, Evaluation* e, const Value* value,
                       Column* made) noexcept nogil:
-    """Copy a result to the column's place. 0, or -1: no memory."""
+    """Copy a result to the column's place, made.data if there is one. 0, or -1: no memory."""
     cdef char* heap
-    made.data = chunk_alloc(w, c, <int64_t> c.slots * value.width)    # at least what the narrowed type needs
-    if made.data == NULL:
-        return -1
+    if made.data == NULL:                    # at least what the narrowed type needs
+        made.data = chunk_alloc(w, c, <int64_t> c.slots * value.width)
+        if made.data == NULL:
+            return -1
     if code.type == PT_FIXED16:
         heap = chunk_alloc(w, c, <int64_t> e.n * 16)
         if heap == NULL:

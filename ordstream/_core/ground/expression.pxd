@@ -28,7 +28,8 @@ cdef struct Evaluation:
     const int32_t* sel     # slots of the rows; NULL: 0..n-1
     uint8_t* bad           # FailureCode per row, 0 = fine; NULL: none failed so far
 
-cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil
+cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, char* into,
+                  Value* result) noexcept nogil
 cdef void evaluation_begin(Evaluation* e, const Chunk* c) noexcept nogil
 cdef int evaluation_finish(Evaluation* e, Worker* w, Chunk* c, Kernel* kernel) noexcept nogil
 

@@ -129,11 +129,12 @@ cdef int run_column(const Instruction* op, Worker* w, Chunk* c, Evaluation* e, b
     return 0
 
 
-cdef int run_unary(const Instruction* op, Worker* w, Evaluation* e, Value* v) noexcept nogil:
+cdef int run_unary(const Instruction* op, Worker* w, Evaluation* e, char* into, Value* v) noexcept nogil:
+    """`into`: where the result is to lie, unless it is one value; NULL: anywhere."""
     cdef int64_t m = 1 if v.scalar else e.n
     cdef char* a = v.data
     cdef uint8_t code = 0
-    v.data = scratch_alloc(w, m * op.width)
+    v.data = into if into != NULL and not v.scalar else scratch_alloc(w, m * op.width)
     if v.data == NULL:
         return -1
     v.width = op.width
@@ -147,8 +148,9 @@ cdef int run_unary(const Instruction* op, Worker* w, Evaluation* e, Value* v) no
     return 0
 
 
-cdef int run_binary(const Instruction* op, Worker* w, Evaluation* e, Value* a, Value* b) noexcept nogil:
-    """a = a op b."""
+cdef int run_binary(const Instruction* op, Worker* w, Evaluation* e, char* into, Value* a,
+                    Value* b) noexcept nogil:
+    """a = a op b. `into`: as in run_unary."""
     cdef int32_t scalar = a.scalar & b.scalar
     cdef int64_t m = 1 if scalar else e.n
     cdef char* x = a.data
@@ -170,7 +172,7 @@ cdef int run_binary(const Instruction* op, Worker* w, Evaluation* e, Value* a, V
             return -1
         both_valid(a.valid, valid, other, e.n)
         valid = a.valid
-    a.data = scratch_alloc(w, m * op.width)
+    a.data = into if into != NULL and not scalar else scratch_alloc(w, m * op.width)
     if a.data == NULL:
         return -1
     a.valid = valid
@@ -380,8 +382,10 @@ cdef inline bint tests_null(const Code* code, int32_t i) noexcept nogil:
     return following == OP_IS_NULL or following == OP_IS_NOT_NULL
 
 
-cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* result) noexcept nogil:
-    """Run a program over the rows of `e` (at least one).
+cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, char* into,
+                  Value* result) noexcept nogil:
+    """Run a program over the rows of `e` (at least one). `into`: room for a result of all rows, which lies
+    there where the last instruction computes numbers; NULL: none.
 
     Thread safety: any worker; the chunk's owner. Ownership: `result` points into scratch, the chunk or the
     code: valid until the next kernel call. Returns: 0, or -1 when memory is exhausted; failing rows are in
@@ -409,9 +413,9 @@ cdef int evaluate(const Code* code, Worker* w, Chunk* c, Evaluation* e, Value* r
             top.width = op.width
         elif op.op == OP_BINARY or op.op == OP_JOIN:
             top -= 1
-            status = run_binary(op, w, e, top, top + 1)
+            status = run_binary(op, w, e, into if i == code.n - 1 else <char*> NULL, top, top + 1)
         elif op.op == OP_UNARY:
-            status = run_unary(op, w, e, top)
+            status = run_unary(op, w, e, into if i == code.n - 1 else <char*> NULL, top)
         elif op.op == OP_AND or op.op == OP_OR:
             top -= 1
             status = run_logic(op.op == OP_OR, w, e, top, top + 1)

@@ -39,7 +39,7 @@ cdef Chunk* assert_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     if c.n == 0:
         return c
     evaluation_begin(&e, c)
-    if evaluate(x.code, w, c, &e, &v) != 0:
+    if evaluate(x.code, w, c, &e, NULL, &v) != 0:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     for i in range(e.n):
         at = 0 if v.scalar else i

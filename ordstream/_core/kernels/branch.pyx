@@ -48,7 +48,7 @@ cdef int ways_of_rows(const Branch* b, Kernel* k, Worker* w, Chunk* c, uint8_t* 
             way[row_slot(c, i)] = <uint8_t> numbers[row_slot(c, i)]
         return 0
     evaluation_begin(&e, c)
-    if evaluate(b.condition, w, c, &e, &v) != 0:
+    if evaluate(b.condition, w, c, &e, NULL, &v) != 0:
         return -1
     # without a branch: which way a row goes can't be guessed
     if v.scalar:

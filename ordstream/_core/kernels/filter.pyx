@@ -31,7 +31,7 @@ cdef Chunk* keep_rows(Kernel* k, const Code* code, Worker* w, Chunk* c) noexcept
     if c.n == 0:
         return c
     evaluation_begin(&e, c)
-    if evaluate(code, w, c, &e, &v) != 0:
+    if evaluate(code, w, c, &e, NULL, &v) != 0:
         return chunk_fail_all(c, -1, FAIL_MEMORY)
     if e.bad != NULL and not v.scalar:
         return filter_with_failures(k, w, c, &e, &v)

@@ -124,7 +124,7 @@ cdef int condition(const Code* code, Worker* w, Chunk* c, Evaluation* e, uint8_t
         for i in range(e.n):
             holds[i] = 1
         return 0
-    if evaluate(code, w, c, e, &v) != 0:
+    if evaluate(code, w, c, e, NULL, &v) != 0:
         return -1
     if v.scalar:
         all = v.data[0] != 0 and (v.valid == NULL or v.valid[0] != 0)

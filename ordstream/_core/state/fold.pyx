@@ -81,7 +81,7 @@ cdef int fold_prepare(const Fold* x, Worker* w, Chunk* c, int32_t first) noexcep
             scratch_reset(w)
             e.n = c.n
             e.sel = c.sel
-            if evaluate(a.where, w, c, &e, &v) != 0:
+            if evaluate(a.where, w, c, &e, NULL, &v) != 0:
                 return -1
         if a.where == NULL or e.bad != NULL:
             if e.bad != NULL:
@@ -169,7 +169,7 @@ cdef int32_t fold_load(const Fold* x, Worker* w, Chunk* c, const int32_t* rows, 
             else:
                 load(b.values + j * LOOKUP_BLOCK, a.type, c.cols[a.source].data, rows, n)
         if a.where != NULL and (c.cols[first + j // FOLD_GROUP].valid[0] >> (j % FOLD_GROUP)) & 1:
-            if evaluate(a.where, w, c, &e, &v) != 0:
+            if evaluate(a.where, w, c, &e, NULL, &v) != 0:
                 failure_set(f, rows[0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return 0
             if v.scalar:

@@ -96,3 +96,21 @@ def test_a_square_is_a_product():
     found = both(pipeline, data)
     squares = [None if x is None else x * x for x in numbers]
     assert str(found["constant"].to_pylist()) == str(found["column"].to_pylist()) == str(squares)
+
+
+LARGE = [3, 7, 2**31, 3037000500, 2**62, 2**63 - 1]
+
+
+@pytest.mark.parametrize("factor", [0, 1, -1, 2, -2, -(2**63), *LARGE, *(-one for one in LARGE)])
+def test_products_by_a_constant_overflow_where_they_do(factor):
+    """A product by a constant is tested by a limit: at it, and one beyond, as Python's integers."""
+    limit = (2**63 - 1) // factor if factor else 5
+    edges = [limit, limit + 1, limit - 1, -limit, -limit - 1, 2**63 // factor if factor else 0]
+    numbers = {x for x in [*edges, *LARGE, 0, 1, -1, -(2**63)] if -(2**63) <= x < 2**63}
+    data = pa.table({"x": pa.array([None, *sorted(numbers)], pa.int64())})
+    fits = [x for x in data["x"].to_pylist() if x is None or -(2**63) <= x * factor < 2**63]
+    for product in (C("x") * factor, factor * C("x")):
+        pipeline = od.Pipeline(data.schema).select("x", y=product, on_error="skip")
+        found = both(pipeline, data)
+        assert found["x"].to_pylist() == fits
+        assert found["y"].to_pylist() == [None if x is None else x * factor for x in fits]
