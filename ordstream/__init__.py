@@ -234,7 +234,7 @@ if not TYPE_CHECKING:  # else any name would be right for a type checker, a miss
             return importlib.import_module(f"ordstream.{name}")
         if name not in _HOME_OF:
             where = ""
-            if name[0] != "_":
+            if name[:1] not in ("", "_"):  # hasattr(ordstream, "") is False, and no IndexError
                 elsewhere = importlib.import_module("ordstream.expressions.elsewhere")
                 where = elsewhere.advice_of_package(name, __all__)
             raise AttributeError(f"module 'ordstream' has no attribute {name!r}{where}")

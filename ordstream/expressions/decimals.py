@@ -59,9 +59,15 @@ def calculated(expr: Any, a: Lowered, b: Lowered) -> Lowered:
         type_ = decimal_of(_digits(a) + _digits(b) + 1, scale)
         a, b = _in_class_of(type_, a), _in_class_of(type_, b)
         return Lowered((*a.code, *b.code, (f"mul_{a.vm}",)), a.vm, type_)
-    a, b, type_ = in_one_unit(expr, a, b, divides=function in ("floordiv", "mod"))
+    divides = function in ("floordiv", "mod")
+    largest = _digits(b) - _scale(b) + max(_scale(a), _scale(b))  # of a remainder, which is smaller than b
+    a, b, type_ = in_one_unit(expr, a, b, divides=divides)
     if function == "floordiv":
         type_ = pa.int64()
+    elif function == "mod" and largest > COUNTED_DIGITS:
+        # 18 digits are too few for what an int64 may be: the remainder of -1 by 2**63 - 1 has 19
+        type_ = decimal_of(min(largest, _INTEGER_DIGITS), type_.scale)
+        return Lowered((*a.code, *b.code, ("mod_i64",), ("i2d",)), "i128", type_)
     elif function in ("add", "sub"):
         type_ = decimal_of(type_.precision + 1, type_.scale)
         a, b = _in_class_of(type_, a), _in_class_of(type_, b)
@@ -111,13 +117,14 @@ def cast(expr: Any, low: Lowered, target: pa.DataType) -> Lowered:
 
 
 def to_float(low: Lowered) -> Lowered:
-    """A decimal as float64: its units, each rounded once, divided by how many make one."""
+    """A decimal as float64: its units, each rounded once, divided by how many make one; multiplied where
+    a unit is larger than one.
+    """
     scale = _scale(low)
-    code = (
-        *low.code,
-        ("d2f" if low.vm == "i128" else "i2f",),
-        *((("lit_f64", float(10**scale)), ("div_f64",)) if scale else ()),
-    )
+    code = (*low.code, ("d2f" if low.vm == "i128" else "i2f",))
+    if scale:
+        # a unit of thousands is multiplied: its inverse, 0.001, is no float64
+        code = (*code, ("lit_f64", float(10 ** abs(scale))), ("div_f64" if scale > 0 else "mul_f64",))
     return Lowered(code, "f64", pa.float64())
 
 

@@ -148,7 +148,9 @@ _WORDS = {
 _WORDS |= {
     ("", name): f"{_ROWS}pipeline.key_by(...).{ours}"
     for ours, names in {
-        "lag(column, n)": "shift",
+        "lag(column, n)": "shift lag",
+        "lead(column, n)": "lead",
+        "scan(name=od.sum(column))": "scan",
         "lag({'before': column}), then column / od.col('before') - 1": "pct_change",
         "diff(column)": "diff",
         "cum_sum(column)": "cum_sum cumsum",
@@ -184,7 +186,9 @@ _WORDS |= {
 _WORDS |= {
     ("od", name): f"write {ours}"
     for ours, names in {
+        "od.col(name)": "column Column",
         "column.coalesce(other, ...)": "coalesce",
+        "pipeline.join_lookup(...), .join_interval(...) or .join_asof(...)": "join",
         "a.maximum(b)": "max_horizontal greatest",
         "a.minimum(b)": "min_horizontal least",
         "a + b, with numbers as .cast(str)": "concat_str",
@@ -225,6 +229,8 @@ _WORDS |= {
             "from_pandas from_dict from_dicts"
         ),
         "od.ParquetSource(paths), which run takes": "scan_parquet",
+        "pyarrow.csv.open_csv(path), which run and stream take": "CsvSource CSVSource open_csv",
+        "an iterable of record batches, which stream takes": "KafkaSource KafkaConsumer from_kafka",
         "od.col(name).struct.field(...)": "field",
         "columns side by side; a function with map gives a dict": "struct named_struct to_json from_json",
         "od.col(name) and its methods": "expr sql_expr",

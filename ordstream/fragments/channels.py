@@ -247,4 +247,9 @@ def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     if kinds == batch.schema.types:
         return batch
     fields = [field.with_type(kind) for field, kind in zip(batch.schema, kinds, strict=True)]
-    return batch.cast(pa.schema(fields))
+    # not the batch: Arrow's cast breaks a slice of lists of nulls, also where it leaves the type as it is
+    columns = [
+        column if column.type.equals(kind) else column.cast(kind)
+        for column, kind in zip(batch.columns, kinds, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -160,8 +160,9 @@ def check_parts(array: pa.Array) -> None:
         for part in array.flatten():  # null where the struct is
             check_parts(part)
     elif pat.is_map(type_):
-        for part in (array.keys, array.items):
-            check_parts(part)
+        first, last = (array.offsets[place].as_py() for place in (0, len(array)))
+        for part in (array.keys, array.items):  # of a slice those of the whole array
+            check_parts(part.slice(first, last - first))
     elif pat.is_nested(type_):
         check_parts(array.flatten())
     else:

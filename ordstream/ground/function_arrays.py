@@ -4,12 +4,14 @@ that has no memory of NumPy's, and what any function's result becomes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from ordstream.ground.datetimes import check_parts
 from ordstream.ground.numbers import WITH_NULLS
 from ordstream.ground.packed_types import as_plain, decoded, is_any_list, is_packed, plain
 from ordstream.ground.types import (
@@ -22,6 +24,9 @@ from ordstream.ground.types import (
     to_storage,
 )
 
+# Of extension types, those of Arrow's that have some.
+_PARAMETERS = ("type_name", "vendor_name", "shape", "dim_names", "permutation")
+
 
 def numpy_array(array: pa.Array, column: str) -> Any:
     """A column without nulls as NumPy has it: lists as arrays, structs as dicts.
@@ -29,15 +34,50 @@ def numpy_array(array: pa.Array, column: str) -> Any:
     Raises
     ------
     ValueError
-        A null among the numbers of a list: NumPy would have NaN for it, and floats for integers.
+        A null among the numbers of a list: NumPy would have NaN for it, and floats for integers, of maps and
+        of structs in lists, too. A time of day with nanoseconds: NumPy has Python's times.
     """
-    elements = array
-    while is_any_list(elements.type) or pat.is_fixed_size_list(elements.type):
-        elements = elements.flatten()
-    numbers = pat.is_integer(elements.type) or pat.is_floating(elements.type)
-    if numbers and elements is not array and elements.null_count:
+    odd = [(part.type, found) for part, found in _inside(array) if part.null_count]
+    if any(_rounds(type_, found) for type_, found in odd):
         raise ValueError(f"column {column!r} has a null in a list, NumPy has no nulls; {WITH_NULLS}")
-    return array.to_numpy(zero_copy_only=False)
+    check_parts(array)
+    if not odd:
+        return array.to_numpy(zero_copy_only=False)
+    # one by one: beside a row that has a null there, integers of a struct are floats, and bools objects
+    made = np.empty(len(array), object)
+    for row in range(len(array)):
+        made[row] = array.slice(row, 1).to_numpy(zero_copy_only=False)[0]
+    return made
+
+
+def _rounds(type_: pa.DataType, found: str) -> bool:
+    """Whether NumPy has other numbers than these beside a null: floats for integers, NaN in an array."""
+    return (pat.is_integer(type_) and found != "struct") or (pat.is_floating(type_) and found == "list")
+
+
+def _inside(array: pa.Array, found: str = "struct") -> Iterator[tuple[pa.Array, str]]:
+    """What a nested array has inside, and what it is found in: a "struct"; a "list", whose elements are an
+    array of NumPy's; "many", which is a map, or structs in a list or map.
+    """
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    parts: list[pa.Array] = []
+    if pat.is_struct(array.type):
+        parts, found = array.flatten(), "struct" if found == "struct" else "many"
+    elif pat.is_map(array.type):
+        parts, found = [_items(array)], "many"
+    elif is_any_list(array.type) or pat.is_fixed_size_list(array.type):
+        parts, found = [array.flatten()], "list"
+    for part in parts:
+        yield part, found
+        yield from _inside(part, found)
+
+
+def _items(maps: pa.Array) -> pa.Array:
+    """What the maps have, whose keys are no nulls; nothing of those that are null."""
+    there = maps.drop_null()
+    first, last = (there.offsets[place].as_py() for place in (0, len(there)))
+    return there.items.slice(first, last - first)
 
 
 def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
@@ -67,6 +107,8 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
     given = array if isinstance(array, pa.Array) else pa.array(array)
     if is_packed(type_) and plain(given.type).equals(type_):
         return as_plain(given)
+    if isinstance(type_, pa.BaseExtensionType) and _may_be(given.type, type_):
+        return _extended(given, type_, column)
     if pat.is_dictionary(given.type) or pat.is_run_end_encoded(given.type):
         given = decoded(given)
     if pat.is_list_view(given.type) or pat.is_large_list_view(given.type):
@@ -103,6 +145,27 @@ def fit_array(array: Any, type_: pa.DataType, column: str) -> pa.Array:
         return made
     except pa.ArrowInvalid as error:
         raise OverflowError(f"column {column!r} is {type_}: {error}") from error
+
+
+def _may_be(given: pa.DataType, type_: Any) -> bool:
+    """Whether an array may be one of an extension type: by its storage, or of the same type over another
+    layout, as Polars gives it back.
+    """
+    if not isinstance(given, pa.BaseExtensionType):
+        return True
+    same = given.extension_name == type_.extension_name
+    same = same and all(getattr(given, name, None) == getattr(type_, name, None) for name in _PARAMETERS)
+    return same and plain(given.storage_type).equals(plain(type_.storage_type))
+
+
+def _extended(given: pa.Array, type_: Any, column: str) -> pa.Array:
+    storage = given.storage if isinstance(given, pa.ExtensionArray) else given
+    if isinstance(type_, pa.Bool8Type) and pat.is_boolean(storage.type):
+        storage = storage.cast(type_.storage_type)
+    try:
+        return type_.wrap_array(fit_array(storage, type_.storage_type, column))
+    except TypeError as error:
+        raise TypeError(f"column {column!r} is {type_}, got an array of {given.type}") from error
 
 
 def _kind(type_: pa.DataType) -> str:

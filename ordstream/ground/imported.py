@@ -15,7 +15,9 @@ from ordstream.ground.frames import check_polars, readable
 
 #: What to do with what `is_lazy`.
 COLLECT = "a lazy frame must be collected first"
-_REFUSALS = (pa.ArrowException, ValueError, TypeError)
+#: What Arrow raises for a column; the last for an integer of over 64 bits among pandas' objects.
+_OF_ARROW = (pa.ArrowException, OverflowError)
+_REFUSALS = (*_OF_ARROW, ValueError, TypeError)
 
 
 def imported(data: Any, where: str, error: type[OrdstreamError]) -> pa.RecordBatchReader:
@@ -29,7 +31,7 @@ def imported(data: Any, where: str, error: type[OrdstreamError]) -> pa.RecordBat
     data = readable(data, f"{where}{type(data).__name__}: ", error)
     try:
         return pa.RecordBatchReader.from_stream(data)
-    except pa.ArrowException as failure:
+    except _OF_ARROW as failure:
         raise error(f"{where}{_refused(data, failure)}") from failure
 
 
@@ -124,7 +126,7 @@ def _refused_column(data: Any) -> str | None:
     for name in getattr(data, "columns", ()):
         try:
             pa.RecordBatchReader.from_stream(data[[name]])
-        except pa.ArrowException:
+        except _OF_ARROW:
             return str(name)
         except Exception:
             return None

@@ -101,14 +101,20 @@ def cast_advice(given: pa.DataType, wanted: pa.DataType) -> str:
 
 def typed(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """A column of nulls, or lists of them, that has no type of its own, with the wanted one; others as they
-    are. pandas makes them of texts and lists where a chunk, or an empty frame, has none.
+    are. pandas makes them of texts and lists where a chunk, or an empty frame, has none; Polars' lists are
+    large ones.
     """
     if pat.is_null(array.type):
         return pa.nulls(len(array), wanted)
-    untyped = pat.is_list(array.type) and pat.is_null(array.type.value_type)
-    if not untyped or not pat.is_list(wanted) or pat.is_null(wanted.value_type):
+    if not _is_list(array.type) or not pat.is_null(array.type.value_type):
+        return array
+    if not _is_list(wanted) or pat.is_null(wanted.value_type):
         return array
     return pa.array(array.to_pylist(), wanted)  # Arrow casts a slice of such lists wrongly
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pat.is_list(type_) or pat.is_large_list(type_))
 
 
 def nullable_inside(type_: pa.DataType) -> pa.DataType:

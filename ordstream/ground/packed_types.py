@@ -8,7 +8,8 @@ other nodes it is what Arrow says. What is unlike in layout alone comes out as A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ from ordstream.ground.slices import elements_from_0, from_0
 
 # What pyarrow raises for a value that it makes nothing of.
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError)
+
+# What has elements and is no list; and what an extension type takes only where its storage takes it.
+_NO_LISTS = (str, bytes, bytearray, memoryview, Mapping, Set)
+_PLAIN = (bool, int, float, Decimal, list, tuple, np.generic, np.ndarray, *_NO_LISTS)
 
 Leaf = Callable[[Any, pa.DataType, str], Any]
 
@@ -420,9 +425,8 @@ def packed_to_storage(value: Any, type_: pa.DataType, column: str, leaf: Leaf) -
             raise _wrong(value, type_, column)
         return [(inside(key, type_.key_field), inside(item, type_.item_field)) for key, item in pairs]
     if is_any_list(type_) or pat.is_fixed_size_list(type_):
-        if isinstance(value, str | bytes | Mapping) or not (
-            hasattr(value, "__len__") and hasattr(value, "__iter__")
-        ):
+        # a set has no order: what a run gave would hang on how its process hashes
+        if isinstance(value, _NO_LISTS) or not (hasattr(value, "__len__") and hasattr(value, "__iter__")):
             raise _wrong(value, type_, column)
         if pat.is_fixed_size_list(type_) and len(value) != type_.list_size:
             raise _wrong(value, type_, column)
@@ -433,11 +437,21 @@ def packed_to_storage(value: Any, type_: pa.DataType, column: str, leaf: Leaf) -
 
 
 def _extended(value: Any, type_: Any, column: str, leaf: Leaf) -> Any:
-    try:
-        array = pa.array([value], type_)
-    except (*_REFUSALS, AttributeError):  # the last where it is no object of the type's own class
-        return packed_to_storage(value, type_.storage_type, column, leaf)
-    return array.storage[0].as_py()
+    """What the storage takes, or an object of the type's own, as the row shows one. pyarrow alone cuts off
+    the fraction of a number for a storage of integers, and takes any object that `int` takes.
+    """
+    if isinstance(type_, pa.Bool8Type) and isinstance(value, bool | np.bool_):
+        return int(value)
+    if not isinstance(value, _PLAIN):
+        try:
+            array = pa.array([value], type_)
+            own = array[0].as_py()
+            if type(own) is type(value) or (own == value) is True:  # of a pandas Series it is another one
+                return array.storage[0].as_py()
+        # the last where it is no object of the type's own class
+        except (*_REFUSALS, ValueError, AttributeError):
+            pass
+    return packed_to_storage(value, type_.storage_type, column, leaf)
 
 
 def _odd(value: Any, type_: pa.DataType, column: str) -> Any:
@@ -446,7 +460,8 @@ def _odd(value: Any, type_: pa.DataType, column: str) -> Any:
         found = pa.array([value], type_)[0].as_py()
     except _REFUSALS as error:
         raise _wrong(value, type_, column) from error
-    if found != value and found == found:
+    # an interval may be given as pandas' DateOffset, which a frame has of it, or as a timedelta
+    if found != value and found == found and not pat.is_interval(type_):
         raise ValueError(f"column {column!r} is {type_}, {shown(value)} can't be stored exactly")
     return found
 

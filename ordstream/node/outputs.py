@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -147,6 +147,8 @@ class Outputs(NoArray, NoTable, Mapping[str, pa.Table]):
     snapshot : Snapshot or None
     merge_log : MergeLog or None
     """
+
+    _others_call: ClassVar[Mapping[str, str]] = {}  # it has ended
 
     def __init__(self, stream: OutputStream) -> None:
         batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in stream.schemas}

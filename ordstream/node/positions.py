@@ -12,6 +12,7 @@ many rows of it to skip.
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 from bisect import bisect_right
@@ -118,7 +119,8 @@ def seekable(data: Any) -> Seekable:
             if not isinstance(item, pa.Table | pa.RecordBatch) and not hasattr(item, "__arrow_c_array__"):
                 raise PlanError(
                     f"a checkpoint needs a source that can go back, and this list holds "
-                    f"{type(item).__name__}, which may be read only once: {ADVICE}"
+                    f"{type(item).__name__}, which may be read only once{_made_a_table(item, 'item')}: "
+                    f"{ADVICE}"
                 )
         return MemorySource(data)
     lacks = [name for name in ("position", "seek") if not callable(getattr(data, name, None))]
@@ -127,10 +129,17 @@ def seekable(data: Any) -> Seekable:
     if lacks:
         raise PlanError(
             f"a checkpoint needs a source that can go back, and {type(data).__name__} has no "
-            f"{' and no '.join(f'{name}()' for name in lacks)}: {ADVICE}"
+            f"{' and no '.join(f'{name}()' for name in lacks)}{_made_a_table(data, 'data')}: {ADVICE}"
         )
     found: Seekable = data
     return found
+
+
+def _made_a_table(data: Any, name: str) -> str:
+    """The shortest way for a frame of Polars or pandas, or a relation of DuckDB, whose rows are at hand."""
+    if not hasattr(data, "__arrow_c_stream__"):
+        return ""
+    return f" (where its rows fit into memory, pyarrow.table({name}) is one that can)"
 
 
 class Positions(HandsOn):
@@ -160,7 +169,7 @@ class Positions(HandsOn):
         self._skip = 0
         if start is not None:
             place, self._skip = _parsed(start)
-            _asked(self.source, "seek", place)
+            _asked(self.source, "seek", _own(place))
         # Begun here, so that there is a place before the first batch.
         self._items = iter(_asked(self.source, "__iter__"))
         self._lock = threading.Lock()
@@ -168,7 +177,7 @@ class Positions(HandsOn):
         # up to `serial`.
         self._next = serial - self._skip + 1
         self._firsts = [self._next]
-        self._places = [_asked(self.source, "position") if start is None else place]
+        self._places = [_own(_asked(self.source, "position") if start is None else place)]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """The batches, without the rows to skip; zero-copy. Once."""
@@ -193,7 +202,7 @@ class Positions(HandsOn):
 
     def _note(self, first: int) -> None:
         """What comes next from the source has this serial."""
-        place = _asked(self.source, "position")
+        place = _own(_asked(self.source, "position"))
         with self._lock:
             if self._firsts and self._firsts[-1] == first:
                 self._places[-1] = place
@@ -244,6 +253,18 @@ def _parsed(value: Any) -> tuple[Any, int]:
     if not isinstance(value, dict) or set(value) != {"source", "rows"} or not _is_count(value["rows"]):
         raise SourceError(f"a position is {{'source': ..., 'rows': number}}, got {value!r:.200}")
     return value["source"], value["rows"]
+
+
+def _own(place: Any) -> Any:
+    """A place that stays as it is: a source may go on to change the list or dict that it gave, or was given,
+    and a snapshot is taken of the place later.
+    """
+    if not isinstance(place, dict | list):
+        return place
+    try:
+        return copy.deepcopy(place)
+    except Exception:  # something else is in it; `at` says that it is no JSON value
+        return place
 
 
 def _asked(found: Seekable, method: str, *values: Any) -> Any:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from ordstream.errors import PlanError, SchemaError, shown
+from ordstream.ground.datetimes import check_parts
 from ordstream.ground.frames import check_polars
 from ordstream.ground.function_arrays import fit_array
 from ordstream.ground.packed_types import is_packed
@@ -151,6 +152,7 @@ def _pandas(pandas: Any, batch: pa.RecordBatch) -> Any:
     """A frame of pandas."""
     columns = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
+        check_parts(column)
         dtype = _NULLABLE.get(field.type) if field.nullable else None
         if dtype is not None:
             mapper = {field.type: pandas.api.types.pandas_dtype(dtype)}.get

@@ -337,7 +337,7 @@ def key_as(array: pa.Array, left: pa.Field, name: str, where: str) -> pa.Array:
         except pa.ArrowInvalid:
             _refuse_types(array, left, name, where, "and has values beyond it")
     elif pat.is_null(array.type):
-        return array.cast(left.type)
+        return readable(array.cast(left.type))  # of the tuples' views, too
     _refuse_types(array, left, name, where, "which is not compared with it")
 
 

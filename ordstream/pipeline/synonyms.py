@@ -41,7 +41,9 @@ _ELSEWHERE = {
     "aggregate with od.count, od.mean, od.std, od.min, od.quantile and od.max": "describe summary",
     "rename, all names at once": "toDF set_axis",
     "run(data).table, which stays; a pipeline holds no rows": "cache persist checkpoint shape height width",
-    "run(data, workers=, processes=), or od.spark.apply(..., nodes=)": "repartition coalesce parallelize",
+    "run(data, workers=, processes=), or od.spark.apply(..., nodes=)": (
+        "repartition coalesce parallelize parallelism set_parallelism setParallelism"
+    ),
     "inspect(print)": "peek print",
     "reorder(time, slack=...)": (
         "withWatermark with_watermark assign_timestamps_and_watermarks assignTimestampsAndWatermarks"
@@ -85,7 +87,8 @@ _ELSEWHERE = {
     "flat_map with a function that gives several rows": "unpivot melt",
     "with_columns(name=od.col(struct).struct.field(name))": "unnest",
     "map_batches": "mapInArrow mapInPandas map_in_arrow mapPartitions map_partitions",
-    "stream(data), or od.spark.stream(...)": "writeStream foreachBatch sink_to add_sink addSink to",
+    "stream(data), or od.spark.stream(...)": "writeStream foreachBatch sink_to add_sink addSink sink to",
+    "name= of each operator": "uid set_uid setName set_name",
     "run(data).table, a table of pyarrow": (
         "to_dict to_dicts to_numpy to_list tolist item write_parquet write_csv write_ipc sink_parquet "
         "sink_csv sink_ipc to_parquet to_csv to_feather"
@@ -114,7 +117,7 @@ SYNONYMS |= {
     f"{how}_join": f"here it is join_lookup(table, on=..., how={how!r})" for how in ("semi", "anti")
 }
 SYNONYMS |= dict.fromkeys(
-    ("union", "unionAll", "union_all", "unionByName", "concat", "vstack"),
+    ("union", "unionAll", "union_all", "unionByName", "concat", "vstack", "connect"),
     "pipelines are united by od.union(a, b), and with other columns by od.union(a, b, how='diagonal')",
 )
 

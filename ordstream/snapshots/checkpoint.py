@@ -138,8 +138,8 @@ class Checkpoint:
             self._last = self._newest()  # the last snapshot that this object knows of
         except OSError as error:
             raise CheckpointError(
-                f"{folder}: the checkpoint can't be opened: {error.strerror or error}; name a folder that "
-                "this process may write to"
+                f"{error.filename or folder}: the checkpoint can't be opened: {error.strerror or error}; "
+                "name a folder that this process may write to"
             ) from error
         if not self._last and begun > 1:  # a second one begins behind the first one's manifest
             raise CheckpointError(
@@ -280,6 +280,8 @@ class Checkpoint:
         except Damaged as error:
             raise tell(path, "manifest", str(error)) from error
         except FileNotFoundError as error:
+            if path.is_symlink():  # listed, so "there is none of this number" would contradict the list
+                raise tell(path, "manifest", "it is a link to what is not there") from error
             there = ", ".join(map(str, self._listed())) or "none"
             raise CheckpointError(
                 f"{path}: there is no snapshot {number} in this checkpoint; there are: {there}"

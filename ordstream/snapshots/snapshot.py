@@ -114,8 +114,8 @@ class Snapshot:
     states : mapping of str to StateRows
         Operator name -> its state, of every operator that keeps one.
     models : mapping of str to bytes
-        Shed operator's name -> what it has learnt (`od.LAS` bytes). Approximate: learning goes on beside
-        the order.
+        Shed operator's name -> what it has learnt (`ordstream.balance.las.LAS` bytes). Approximate:
+        learning goes on beside the order.
     routes : mapping of str to bytes
         First operator of the nodes -> the route table (`balance.mixed.Assignment` bytes) by which rows went
         to node processes behind this tuple, of those whose keys may move. The states say nothing of nodes:

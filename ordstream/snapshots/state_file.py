@@ -121,6 +121,11 @@ class FileRows:
     index: tuple[_Group, ...] = field(repr=False)
     tell: Tell = field(repr=False, compare=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: `tell` belongs to the checkpoint that was opened here."""
+        rows = (self.identity, self.schema, self.num_rows, self.keys, self.told_apart)
+        return FileRows, (self.path, *rows, self.index, _told)
+
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """One."""
@@ -172,6 +177,10 @@ class FileRows:
         if batch.num_rows != rows:
             raise self.tell(self.path, f"key group {group}", f"{batch.num_rows} rows, not {rows}")
         return batch
+
+
+def _told(path: Path, place: str, seen: str) -> CheckpointError:
+    return CheckpointError(f"{path}: {place}: damaged: {seen}")
 
 
 def _runs(groups: Sequence[_Group]) -> Iterator[list[_Group]]:

@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors.exceptions.captured import PythonException, convert_exception
+from pyspark.errors.exceptions.captured import PythonException, UnknownException, convert_exception
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
@@ -179,9 +179,13 @@ class InterruptibleFrame(ClassicDataFrame):
         try:
             with cancelled_on_interrupt(self._sc):
                 return action(*given, **named)
-        except PythonException as error:
+        except (PythonException, Py4JJavaError) as error:
+            # a shuffle that is read twice fails twice, and PySpark hands Java's exception for both over
+            own = _task_error(error) if isinstance(error, Py4JJavaError) else error
+            if isinstance(own, Py4JJavaError):
+                raise
             with cancelled_on_interrupt(self._sc):  # it is a job as well
-                found = with_source_serial(error, self._serial_of)
+                found = with_source_serial(own, self._serial_of)
             if found is error:
                 raise
             raise found from None
@@ -208,6 +212,18 @@ class InterruptibleFrame(ClassicDataFrame):
     def toPandas(self) -> Any:
         """As `DataFrame.toPandas`."""
         return self._run(super().toPandas)
+
+    def take(self, num: int) -> Any:
+        """As `DataFrame.take`, which `head` and `first` call."""
+        return self._run(super().take, num)
+
+    def tail(self, num: int) -> Any:
+        """As `DataFrame.tail`."""
+        return self._run(super().tail, num)
+
+    def isEmpty(self) -> bool:
+        """As `DataFrame.isEmpty`."""
+        return bool(self._run(super().isEmpty))
 
     def count(self) -> int:
         """As `DataFrame.count`."""
@@ -255,11 +271,14 @@ def _with_task_errors(rows: Iterator[Any], serial_of: SerialOf | None) -> Iterat
 
 
 def _task_error(error: Py4JJavaError) -> Any:
-    """The exception of a Python worker among the causes of one of Java's; without one, that itself."""
-    cause = error.java_exception
+    """The exception of a Python worker among the causes of one of Java's, else the first that PySpark has a
+    class for, such as one of a cast in the user's frame; without one, that itself.
+    """
+    cause, known = error.java_exception, None
     while cause is not None:
         found = convert_exception(cause)
         if isinstance(found, PythonException):
             return found
+        known = known if isinstance(found, UnknownException) else known or found
         cause = cause.getCause()
-    return error
+    return known or error

@@ -36,6 +36,7 @@ ORDER_TEXTS = {
     "by_key": "        the output stays in the last nodes, in the order of each",
     "none": "        the output stays in the last nodes, in any order",
 }
+PLACE = "__ordstream_lies"  # partition and position of a row that lies in order
 FIRST = "__ordstream_first"  # position on arrival, then the first serial of the range
 
 
@@ -109,6 +110,13 @@ def numbered(
         order.
     """
     rows, by = (carried.frame, []) if presorted else carried.with_keys()
+    if not (as_they_lie or by) and _rows_vary(carried.frame):
+        # The count of the rows in front is a reading of its own: serials would come twice. So the rows are
+        # written once, into the files of a shuffle by their place; Spark's sample only says where to cut.
+        rows = carried.as_it_is.withColumn(PLACE, F.monotonically_increasing_id())
+        by = cuts = [F.col(PLACE)]
+    elif by:
+        cuts = carried.cuts(rows, by)
     if as_they_lie:
         rows = numbered_in_files(carried.frame, carried.columns, carried.keys, carried.texts)
         count = F.col(TOTAL) if count is None else count
@@ -117,7 +125,7 @@ def numbered(
         count = row_count(carried) if count is None else count
     else:
         here = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_MASK))
-        rows = rows.repartitionByRange(*carried.cuts(rows, by)).withColumn(FIRST, here).zipWithIndex(SERIAL)
+        rows = rows.repartitionByRange(*cuts).withColumn(FIRST, here).zipWithIndex(SERIAL)
         rows = carried.sorted_inside(rows.withColumn(FIRST, F.col(SERIAL) - F.col(FIRST)).drop(SERIAL), by)
         rows = rows.select(*carried.columns, (F.col(FIRST) + here).alias(SERIAL))
     if ranges == 1:

@@ -11,16 +11,23 @@ are.
 from __future__ import annotations
 
 import functools
+import pickle
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark import cloudpickle
 
-from ordstream.errors import type_and_text
+from ordstream.errors import PlanError, told, type_and_text
 
 Origin = tuple[str, str, str]
 """Folder, version and digest of the modules of an ordstream."""
+
+
+class NotSent(PlanError, pickle.PicklingError):
+    """What a task needs can't be pickled. As a PicklingError it passes through PySpark, which prints the
+    trace of any other exception that it meets there, and raises one of its own, which names no operator.
+    """
 
 
 class Shipped:
@@ -43,9 +50,36 @@ class Shipped:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its state in bytes, and what unpacks them. By cloudpickle only, as Spark's driver
         pickles.
+
+        Raises
+        ------
+        NotSent
+            In the driver: a function of the pipeline can't be pickled.
         """
-        data: bytes = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
+        try:
+            data: bytes = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]
+        except NotSent:  # of what this holds
+            raise
+        except Exception as error:  # also what a __getstate__ or __reduce__ of the user's raises
+            owner, cause = _unsendable(self) or ("the pipeline", error)
+            raise NotSent(
+                f"{owner} can't be sent to Spark's workers: {told(cause)}; its function refers to something "
+                "that belongs to this process, such as a lock, a connection, an open file or the Spark "
+                "session: have the function make it, at its first call, or use plain values in it"
+            ) from error
         return _unpacker(), (origin(), data)
+
+
+def _unsendable(shipped: Shipped) -> tuple[str, Exception] | None:
+    """The first operator that alone can't be pickled, and why."""
+    state = vars(shipped)
+    for plan in (state.get("fragment"), getattr(state.get("pipeline"), "plan", None)):
+        for operator in getattr(plan, "operators", ()):
+            try:
+                cloudpickle.dumps(operator)  # type: ignore[no-untyped-call]
+            except Exception as error:
+                return f"operator {operator.name!r}", error
+    return None
 
 
 def _tellable(call: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:

@@ -162,6 +162,24 @@ def test_wrong_columns_order_and_options_are_named(spark):
         apply(running(), backwards, order_by="ts", presorted=True).collect()
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (lambda spark: threading.Lock(), "TypeError: cannot pickle '_thread.lock' object"),
+        (lambda spark: spark, r"PySparkRuntimeError: \[CONTEXT_ONLY_VALID_ON_DRIVER\]"),
+    ],
+    ids=["a lock", "the session"],
+)
+def test_an_operator_whose_function_belongs_to_the_driver_is_named(spark, capfd, nodes, held, why):
+    """PySpark printed a trace and raised an error of its own, which named nothing."""
+    rows, mine = spark.range(9).selectExpr("id", "id % 3 k"), held(spark)
+    kept = od.Pipeline(rows).filter(lambda row: True).filter(lambda row: mine is not None, name="mine")
+    with pytest.raises(od.PlanError, match=rf"^operator 'mine' can't be sent to Spark's workers: {why}"):
+        apply(kept.key_by("k").cum_count(), rows, order_by="id", nodes=nodes)
+    assert capfd.readouterr().err == ""
+
+
 def test_an_operator_error_names_operator_and_serial_and_shows_the_columns_that_came(spark):
     rows = [(n, 6, "a", n) for n in (-1, 0, 1)]
     frame = spark.createDataFrame(rows, "ts long, user long, item string, n long")

@@ -10,6 +10,7 @@ import ordstream as od
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
 from ordstream.spark import apply
@@ -163,3 +164,22 @@ def test_the_ends_of_the_calendar_are_times_to_cut_at(spark):
     steps = od.Pipeline(frame).key_by("n").count("seen")
     found = apply(steps, frame, order_by="w", nodes=3).select("n").collect()
     assert [row.n for row in found] == [*range(0, 400, 2), *range(1, 400, 2)]
+
+
+def test_an_error_behind_a_shuffle_that_is_read_twice_is_told_without_java_s_trace(spark, tmp_path):
+    """What the end causes and the rest are two readings, which both fail: Spark has one error for them."""
+    rows = spark.range(200).selectExpr("id", "id % 7 k")
+    kept = od.Pipeline(rows).key_by("k").lead("id").filter(lambda row: row.id != 50 or 1 // 0)
+    result = apply(kept, rows, order_by="id", nodes=2)
+    actions = (
+        result.collect,
+        result.count,
+        result.isEmpty,
+        result.first,
+        lambda: result.tail(2),
+        lambda: result.write.parquet(str(tmp_path / "rows")),
+    )
+    for action in actions:
+        with pytest.raises(PythonException, match="ZeroDivisionError") as failed:
+            action()
+        assert "org.apache" not in str(failed.value)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.ground.datetimes import counter, maker, one_maker
+from ordstream.ground.datetimes import check_parts, counter, maker, one_maker
 from ordstream.testing import run_serial
 
 ZONES = (None, "UTC", "Europe/Berlin", "America/New_York", "+02:00", "-09:30")
@@ -235,3 +235,13 @@ def test_nanoseconds_inside_of_a_value_are_not_cut_off(name, by):
     assert unread.equals(bad)
     with pytest.raises(ValueError, match="has nanoseconds"):  # what it holds are Python's values
         run_serial(begun, pa.table({"x": bad}))
+
+
+def test_nanoseconds_in_a_map_are_those_of_the_rows_that_there_are():
+    """Arrow gives the keys and items of a whole array for a slice of it."""
+    times = pa.array([1_000, 1, 2_000], pa.time64("ns"))
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array(["a", "b", "c"]), times)
+    for part in (maps.slice(0, 1), maps.slice(2), maps.slice(1, 0)):
+        check_parts(part)
+    with pytest.raises(ValueError, match="nanoseconds"):
+        check_parts(maps.slice(1, 1))

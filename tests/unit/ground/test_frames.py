@@ -107,3 +107,17 @@ def test_two_columns_of_one_name():
     ):
         with pytest.raises(error, match=r"duplicate column name\(s\) 'a'"):
             make()
+
+
+def test_an_integer_of_over_64_bits_among_objects_names_its_column():
+    """pandas keeps it as an object of Python's; Arrow raises an OverflowError that names nothing."""
+    wide = pd.DataFrame({"k": [1], "wide": [2**64]})
+    pipeline = od.Pipeline({"k": int, "wide": int}).select("wide")
+    for make, error in (
+        (lambda: od.Pipeline(wide), od.SchemaError),
+        (lambda: od.Pipeline({"k": int}).join_lookup(wide, on="k"), od.PlanError),
+        (lambda: pipeline.run(wide), od.SourceError),
+        (lambda: run_serial(pipeline, wide).table, od.SourceError),
+    ):
+        with pytest.raises(error, match=r"Arrow refuses: .*column 'wide'; cast it, or leave it out"):
+            make()

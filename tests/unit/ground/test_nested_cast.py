@@ -3,7 +3,9 @@
 import pyarrow as pa
 import pytest
 
+import ordstream as od
 from ordstream.ground.nested_cast import align, cast_column, nullable_inside
+from ordstream.testing import run_serial
 
 INNER = pa.struct([("x", pa.int64())])
 LOOSE = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.string())), ("m", pa.map_(pa.string(), INNER))])
@@ -119,3 +121,14 @@ def test_nulls_are_allowed_at_every_level():
     assert nullable_inside(STRICT).equals(loose)
     for type_ in (pa.list_(pa.int8(), 2), pa.large_list(pa.int8()), pa.string(), pa.uuid()):
         assert nullable_inside(type_) == type_
+
+
+@pytest.mark.parametrize("given", [pa.list_(pa.null()), pa.large_list(pa.null())])
+@pytest.mark.parametrize("wanted", [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_(pa.string())])
+def test_lists_without_a_value_are_lists_of_any_type(given, wanted):
+    """pandas and Polars have a batch of empty lists so. The core and the reference take the same."""
+    rows = pa.table({"x": pa.array([[], None, [None]], given)}).slice(1)
+    pipeline = od.Pipeline({"x": wanted}).select("x")
+    for found in (pipeline.run(rows).table, run_serial(pipeline, rows).table):
+        assert found["x"].to_pylist() == [None, [None]]
+        assert found.schema.field("x").type == wanted

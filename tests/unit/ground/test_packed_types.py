@@ -143,6 +143,9 @@ def test_nested_arrays_in_plain_types(seed):
         (pa.binary(2), b"ab", b"ab"),
         (pa.float16(), 0.5, 0.5),
         (pa.decimal256(50, 1), decimal.Decimal("1.5"), decimal.Decimal("1.5")),
+        (pa.bool8(), True, 1),
+        (pa.bool8(), np.False_, 0),
+        (pa.fixed_shape_tensor(pa.int8(), [2]), np.array([1, 2]), [1, 2]),
     ],
 )
 def test_what_a_function_may_return(type_, given, stored):
@@ -165,6 +168,11 @@ def test_what_a_function_may_return(type_, given, stored):
         (pa.map_(pa.string(), pa.int8()), {None: 1}), (pa.uuid(), "x"), (pa.uuid(), b"short"),
         (pa.binary(2), b"abc"), (pa.binary(2), "ab"), (pa.float16(), "a"), (pa.float16(), 0.1),
         (pa.null(), 1), (pa.decimal256(50, 1), decimal.Decimal("1.55")),
+        # pyarrow makes 0, [1, 2] and 1 of these
+        (pa.bool8(), 0.1), (pa.fixed_shape_tensor(pa.int8(), [2]), [1.7, 2.9]),
+        (pa.bool8(), uuid.UUID(int=1)),
+        # no order, or no list
+        (pa.list_(pa.string()), {"a", "b"}), (pa.list_(pa.float16()), bytearray(b"ab")),
     ],
 )  # fmt: skip
 def test_what_it_may_not(type_, given):
@@ -175,6 +183,13 @@ def test_what_it_may_not(type_, given):
     with pytest.raises(od.OperatorError, match="'c'") as caught:
         made.run(rows, workers=1)
     assert caught.value.serial == 2
+
+
+def test_a_function_may_give_back_a_bool8_of_its_row():
+    values = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
+    rows = pa.table({"x": values})
+    found = od.Pipeline(rows.schema).map(lambda row: (row.x,), schema=rows.schema).run(rows, workers=1)
+    assert found.table["x"].to_pylist() == [True, False, None]
 
 
 def smaller(type_):

@@ -39,6 +39,26 @@ def test_a_stream_says_how_it_is_read():
         assert [name for name, _ in stream] == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("stop", r"it ends by close\(\), or from another thread by cancel\(\)$"),
+        ("awaitTermination", "it runs as its batches are read: a loop over it ends when it has"),
+        ("lastProgress", "progress says how far it is, report what it did$"),
+    ],
+)
+def test_who_looks_for_the_end_of_a_stream_is_not_told_of_its_rows(name, text):
+    with PIPELINE.stream(TABLE) as stream, pytest.raises(AttributeError, match=f"'{name}'; {text}"):
+        getattr(stream, name)
+    with PIPELINE.stream(TABLE, outputs={"a": PIPELINE}) as stream:
+        with pytest.raises(AttributeError, match=f"'{name}'; {text}"):
+            getattr(stream, name)
+        list(stream)
+    result = PIPELINE.run(TABLE, outputs={"a": PIPELINE})
+    with pytest.raises(AttributeError, match=rf"'{name}'; each output has a table of its own"):
+        getattr(result, name)
+
+
 def test_pandas_frame_of_a_result_is_answered():
     """It said "DataFrame constructor not properly called!", and of several outputs it held their names."""
     result = PIPELINE.run(TABLE)

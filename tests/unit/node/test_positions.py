@@ -124,6 +124,51 @@ def test_every_serial_has_a_place_to_go_on_from(tmp_path, kind, sizes):
         assert values(resume(make(), value)) == list(range(serial, total)), serial
 
 
+class OnePlace(Counted):
+    """It says where it stands by one dict, which it changes as it goes on, and takes the one it is given."""
+
+    def __init__(self, batches):
+        super().__init__(batches)
+        self.place = {"read": [0]}
+
+    def __iter__(self):
+        while self.place["read"][0] < len(self.batches):
+            self.place["read"][0] += 1
+            yield self.batches[self.place["read"][0] - 1]
+
+    def position(self):
+        return self.place
+
+    def seek(self, position):
+        self.place = position
+
+
+def test_a_place_stays_though_the_source_changes_the_dict_that_it_gave():
+    """Each place was that of the last batch read: rows were missing behind a snapshot, and nothing told."""
+    positions = Positions(OnePlace(cut(2, 2, 2, 2)))
+    assert positions.at(0)["source"] == {"read": [0]}
+    list(positions)
+    for serial in range(9):
+        value = positions.at(serial)
+        for _ in range(2):  # the value is no source's: the second one to be given it begins there, too
+            assert values(resume(OnePlace(cut(2, 2, 2, 2)), value)) == list(range(serial, 8)), serial
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_over_such_a_source_goes_on_from_its_snapshots(tmp_path, workers):
+    sizes = [10] * 30
+    pipeline = od.Pipeline(SCHEMA).select("a")
+    stream = pipeline.stream(OnePlace(cut(*sizes)), checkpoint=tmp_path, every=7, workers=workers)
+    given = [next(stream)]
+    while sum(batch.num_rows for batch in given) < 100:
+        given.append(next(stream))
+    through = stream.emitted_through
+    stream.close()
+    source_ = OnePlace(cut(*sizes))
+    rest = pipeline.run(source_, checkpoint=tmp_path, emitted_through=through, workers=workers).table
+    assert values(given) + rest["a"].to_pylist() == list(range(300))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_was_resumed_is_resumed_again(tmp_path, kind):
     sizes = (5, 1, 0, 2, 7)
@@ -375,6 +420,20 @@ def test_a_source_that_cannot_go_back(data, what):
     with pytest.raises(od.PlanError, match=what) as caught:
         Positions(data)
     assert "od.ParquetSource(paths)" in str(caught.value)
+
+
+def test_a_frame_is_told_to_become_a_table():
+    """Its rows are at hand, and one call makes them a source that can go back."""
+
+    class Frame:  # as those of Polars and pandas
+        def __arrow_c_stream__(self, requested_schema=None):
+            return table_of((3,)).__arrow_c_stream__(requested_schema)
+
+    with pytest.raises(od.PlanError, match=r"Frame has no position.*pyarrow\.table\(data\) is one that can"):
+        Positions(Frame())
+    with pytest.raises(od.PlanError, match=r"holds Frame.*pyarrow\.table\(item\) is one that can"):
+        Positions([Frame()])
+    assert values(Positions(pa.table(Frame()))) == [0, 1, 2]
 
 
 def test_half_a_protocol_names_what_is_absent():

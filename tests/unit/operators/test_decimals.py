@@ -258,6 +258,39 @@ def test_two_that_meet_have_room_for_the_whole_part_of_either():
     assert rows_of(found) == duck(data, "select coalesce(x, y), case when x > y then x end, x > y from t")
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "made"),
+    [
+        (pa.decimal128(18, 0), pa.int64(), pa.decimal128(19, 0)),
+        (pa.decimal128(5, 1), pa.int32(), pa.decimal128(19, 1)),
+        (pa.decimal128(18, 18), pa.decimal128(1, 0), pa.decimal128(19, 18)),
+        (pa.decimal128(18, 2), pa.decimal128(9, 2), pa.decimal128(18, 2)),
+    ],
+)
+def test_a_remainder_has_the_digits_of_what_it_is_divided_by(x, y, made):
+    """The largest y less one unit: more than the 18 digits of an x."""
+    unit = Decimal(1).scaleb(-x.scale)
+    most = {pa.int64(): 2**63 - 1, pa.int32(): 2**31 - 1}.get(y) or Decimal("9")
+    data = pa.table({"x": pa.array([-unit, unit, None], x), "y": pa.array([most] * 3, y)})
+    found = agreed(od.Pipeline(data.schema).select(r=col("x") % col("y")), data)
+    found.validate(full=True)
+    assert found.schema.field("r").type == made
+    assert found["r"].to_pylist() == [_WIDE.subtract(Decimal(most), unit), unit, None]
+
+
+@pytest.mark.parametrize("digits", [5, 30])
+def test_a_decimal_in_thousands_is_its_float(digits):
+    data = pa.table({"x": pa.array([Decimal(n * 10**5) for n in (1, 3, -7)], pa.decimal128(digits, -5))})
+    made = od.Pipeline(data.schema).select(
+        f=col("x").cast(float), i=col("x").cast(float).cast(int), h=col("x") / 2, more=col("x") < 100_000.5
+    )
+    found = agreed(made, data)
+    assert found["f"].to_pylist() == [100_000.0, 300_000.0, -700_000.0]
+    assert found["i"].to_pylist() == [100_000, 300_000, -700_000]
+    assert found["h"].to_pylist() == [50_000.0, 150_000.0, -350_000.0]
+    assert found["more"].to_pylist() == [True, False, True]
+
+
 @pytest.mark.parametrize(("digits", "made"), [(8, 18), (9, 19), (28, 38), (29, 38)])
 def test_a_sum_s_type_and_state_at_the_edge_of_64_bits(digits, made):
     most = Decimal(10**digits - 1).scaleb(-2, decimal.Context(prec=60))

@@ -403,3 +403,12 @@ def test_a_key_that_no_tuple_can_have_matches_nothing(tuples, of_table):
     joined = od.Pipeline(rows.schema).join_lookup(table, "k", "left", validate="m:1")
     for result in (joined.run(rows), run_serial(joined, rows)):
         assert result.table["v"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("type_", [pa.string_view(), pa.binary_view(), pa.string(), pa.int8()], ids=str)
+def test_a_key_of_nothing_but_nulls_is_in_no_tuple(type_):
+    rows = pa.table({"k": pa.array([None, None], type_), "x": [1, 2]})
+    table = pa.table({"k": pa.nulls(3), "v": [7, 8, 9]})
+    joined = od.Pipeline(rows.schema).join_lookup(table, on="k", how="left")
+    for found in (joined.run(rows, workers=1).table, run_serial(joined, rows).table):
+        assert found["v"].to_pylist() == [None, None]

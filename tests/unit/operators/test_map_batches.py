@@ -416,3 +416,95 @@ def test_lists_that_a_function_of_numpy_passes_on(item):
     some = od.Pipeline(rows.schema).map_batches(without_middle, schema=rows.schema)
     for result in (some.run(rows), run_serial(some, rows)):
         assert result.table["l"].to_pylist() == [rows["l"][0].as_py(), None, rows["l"][2].as_py()]
+
+
+INSIDE = pa.struct([("i", pa.int64()), ("b", pa.bool_()), ("at", pa.date32())])
+TO_53 = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "texts"),
+    [
+        (INSIDE,
+         [{"i": TO_53, "b": True, "at": None}, {"i": None, "b": None, "at": datetime.date(2024, 2, 29)}],
+         [f"{{'i': {TO_53}, 'b': True, 'at': None}}",
+          "{'i': None, 'b': None, 'at': datetime.date(2024, 2, 29)}"]),
+        (pa.list_(pa.bool_()), [[True], [None, False]],
+         ["array([ True])", "array([None, False], dtype=object)"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("chunk_rows", [1, 2, 7])
+def test_what_a_row_is_given_does_not_hang_on_the_rows_beside_it(type_, values, texts, chunk_rows):
+    """Arrow makes floats of a struct's integers, and objects of bools, beside a row that has a null."""
+    rows = pa.table({"x": pa.array(values * 3, type_)})
+    shown = od.Pipeline(rows.schema).map_batches(
+        lambda batch: {"text": np.array([repr(one) for one in batch["x"]], object)}, schema={"text": str}
+    )
+    found = shown.run(rows, workers=1, chunk_rows=chunk_rows).table
+    assert found["text"].to_pylist() == texts * 3
+    assert found.equals(run_serial(shown, rows).table)
+
+
+@pytest.mark.parametrize(
+    ("type_", "fine", "odd"),
+    [
+        (pa.map_(pa.string(), pa.int64()), [("a", 1)], [("a", TO_53), ("b", None)]),
+        (pa.struct([("l", pa.list_(pa.int64()))]), {"l": None}, {"l": [TO_53, None]}),
+        (pa.list_(pa.struct([("i", pa.int64())])), [{"i": 1}], [{"i": TO_53}, {"i": None}]),
+    ],
+)
+def test_a_null_among_numbers_is_told_wherever_it_is(type_, fine, odd):
+    """NumPy would have TO_53 as 2.0**53."""
+    rows = pa.table({"x": pa.array([fine, fine, odd], type_)})
+    same = od.Pipeline(rows.schema).map_batches(lambda batch: batch, schema=rows.schema)
+    assert same.run(rows.slice(0, 2), workers=1).table.equals(rows.slice(0, 2))
+    with pytest.raises(od.OperatorError, match=r"serial 3.*null in a list"):
+        same.run(rows, workers=1)
+    assert "null in a list" in str(run_serial(same, rows).error)
+
+
+def storage_of(type_, values):
+    return pa.ExtensionArray.from_storage(type_, pa.array(values, type_.storage_type))
+
+
+@pytest.mark.parametrize("format_", ["numpy", "pandas", "polars", "arrow"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        storage_of(pa.uuid(), [b"a" * 16, b"b" * 16]), storage_of(pa.json_(), ["{}", "[1]"]),
+        storage_of(pa.bool8(), [1, 0]), storage_of(pa.fixed_shape_tensor(pa.int8(), [2]), [[1, 2], [3, 4]]),
+        pa.array([pa.MonthDayNano([1, 2, 3])] * 2),
+    ],
+    ids=lambda column: str(column.type),
+)  # fmt: skip
+def test_a_column_of_an_odd_type_goes_out_as_it_came(column, format_):
+    if format_ == "polars" and pa.types.is_interval(column.type):
+        pytest.skip("Polars has no intervals")
+    rows = pa.table({"x": column})
+    same = od.Pipeline(rows.schema).map_batches(lambda batch: batch, schema=rows.schema, format=format_)
+    assert same.run(rows, workers=1).table.equals(rows)
+    assert run_serial(same, rows).table.equals(rows)
+
+
+@pytest.mark.parametrize(
+    ("type_", "given"),
+    [
+        (pa.json_(), storage_of(pa.opaque(pa.string(), "a", "b"), ["{}"])),
+        (pa.opaque(pa.string(), "a", "b"), storage_of(pa.opaque(pa.string(), "a", "c"), ["{}"])),
+        (pa.bool8(), pa.array([0.5])),
+    ],
+)
+def test_an_array_of_another_extension_type_is_refused(type_, given):
+    made = od.Pipeline({"k": int}).map_batches(
+        lambda batch: pa.record_batch([given], names=["x"]), schema={"x": type_}, format="arrow"
+    )
+    with pytest.raises(od.OperatorError, match=r"column 'x' is extension.*, got an array of"):
+        made.run(pa.table({"k": [1]}), workers=1)
+
+
+@pytest.mark.parametrize("format_", ["numpy", "pandas"])
+def test_a_time_of_day_with_nanoseconds_says_what_to_do(format_):
+    rows = pa.table({"x": pa.array([1_000, 1], pa.time64("ns"))})
+    same = od.Pipeline(rows.schema).map_batches(lambda batch: batch, schema=rows.schema, format=format_)
+    with pytest.raises(od.OperatorError, match=r"serial 2.*nanoseconds.*cast"):
+        same.run(rows, workers=1)

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import multiprocessing
+import pickle
 import random
 import threading
 from pathlib import Path
@@ -293,6 +294,22 @@ def test_opening(tmp_path):
     with pytest.raises(CheckpointError, match="it is no folder, but a file, or a link to what is not there"):
         Checkpoint(tmp_path / "link")
     assert str(Checkpoint(str(tmp_path / "new"), keep=3)) == f"Checkpoint('{tmp_path / 'new'}', keep=3)"
+    (tmp_path / "new" / "commits").rmdir()
+    (tmp_path / "new" / "commits").write_text("a file in the way, in a folder that is one")
+    with pytest.raises(CheckpointError, match="new/commits: the checkpoint can't be opened: it is no"):
+        Checkpoint(tmp_path / "new")
+
+
+def test_a_snapshot_from_a_folder_goes_to_another_process(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.write(snapshot({"op": memory(counts(40))}))
+    given = checkpoint.read(1)
+    sent = pickle.loads(pickle.dumps(given))
+    assert sent.position == given.position
+    assert list(sent.states["op"].batches()) == list(given.states["op"].batches())
+    sent.states["op"].path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"\.arrows: key group \d+: damaged: it ends after 0 of"):
+        list(sent.states["op"].batches())
 
 
 @pytest.mark.parametrize("number", ["1", 1.0, None, [1]])

@@ -135,6 +135,9 @@ def test_a_missing_file_and_a_file_of_another_snapshot(tmp_path):
     one, two = sorted((tmp_path / "commits").iterdir())
     shutil.copy(one, two)
     assert "it is the manifest of snapshot 1" in refused(tmp_path, two, 2)
+    two.unlink()
+    two.symlink_to(tmp_path / "gone")  # as a copy that kept links leaves it
+    assert "it is a link to what is not there" in refused(tmp_path, two, 2)
 
 
 def test_states_that_were_exchanged(tmp_path):
