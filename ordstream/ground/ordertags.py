@@ -275,14 +275,18 @@ def check_ascending(tags: pa.Array, last: bytes | None, row: int) -> None:
     if tags.null_count:
         raise SourceError("a row arrived without order tag")
     if last is not None and tags[0].as_py() <= last:
-        raise SourceError(f"row {row + 1} of the partition comes before row {row} in the order of the tags")
+        raise _goes_back(row)
     if len(tags) > 1:
         ascends = truth(pc.less(tags.slice(0, len(tags) - 1), tags.slice(1)))
         if not ascends.all():
-            at = row + int(np.argmin(ascends)) + 1
-            raise SourceError(
-                f"row {at + 1} of the partition comes before row {at} in the order of the tags"
-            )
+            raise _goes_back(row + int(np.argmin(ascends)) + 1)
+
+
+def _goes_back(row: int) -> SourceError:
+    return SourceError(
+        f"row {row + 1} of the partition comes before row {row} in the order of the tags; rows that are "
+        "others each time they are read, as by a function of chance, must be written down first"
+    )
 
 
 def tags_of(rows: Any) -> Any:

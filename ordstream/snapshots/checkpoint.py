@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import hashlib
 import os
 import re
@@ -198,9 +199,13 @@ class Checkpoint:
         which = f"Snapshot {made.number}"
         what = "was not made" if gone else "is whole, but it is not sure that the disk has it"
         before = f"snapshot {self._parent} still stands" if self._parent else "there is none before it"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "Make room, or name a folder on another disk"
+        if not full:
+            advice = "Name a folder that stays where it is, and that this process may write to"
         return CheckpointError(
-            f"{made.path}: {made.step} failed: {error.strerror or error}. {which} {what}; {before}. Make "
-            "room, or name a folder on another disk; the next snapshot is tried all the same"
+            f"{made.path}: {made.step} failed: {error.strerror or error}. {which} {what}; {before}. "
+            f"{advice}; the next snapshot is tried all the same"
         )
 
     def _manifest_path(self, number: int) -> Path:

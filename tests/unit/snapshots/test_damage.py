@@ -406,3 +406,11 @@ def test_a_folder_that_may_not_be_written(tmp_path):
     assert set(contents(tmp_path / "commits")) == {
         name.split("/")[1] for name in before if name.startswith("commits")
     }
+
+
+def test_a_folder_that_is_gone_is_not_a_full_disk(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.write(snapshot(serial=10))
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(CheckpointError, match=r"No such file.*Name a folder that stays where it is"):
+        checkpoint.write(snapshot(serial=20))
