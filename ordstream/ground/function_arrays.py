@@ -41,9 +41,10 @@ def numpy_array(array: pa.Array, column: str) -> Any:
     if any(_rounds(type_, found) for type_, found in odd):
         raise ValueError(f"column {column!r} has a null in a list, NumPy has no nulls; {WITH_NULLS}")
     check_parts(array)
-    if not odd:
+    if not any(pat.is_integer(type_) or pat.is_boolean(type_) for type_, _ in odd):
         return array.to_numpy(zero_copy_only=False)
-    # one by one: beside a row that has a null there, integers of a struct are floats, and bools objects
+    # one by one: beside a row that has a null there, integers of a struct are floats, and bools objects;
+    # what else there is stays as it is
     made = np.empty(len(array), object)
     for row in range(len(array)):
         made[row] = array.slice(row, 1).to_numpy(zero_copy_only=False)[0]
@@ -69,7 +70,7 @@ def _inside(array: pa.Array, found: str = "struct") -> Iterator[tuple[pa.Array, 
     elif is_any_list(array.type) or pat.is_fixed_size_list(array.type):
         parts, found = [array.flatten()], "list"
     for part in parts:
-        yield part, found
+        yield (part.storage if isinstance(part, pa.ExtensionArray) else part), found
         yield from _inside(part, found)
 
 

@@ -1,4 +1,4 @@
-"""Memory for those who can't cope without: kept while runs live, given away where C++ gets none.
+"""Memory for those who can't cope without: kept from the first run on, given where C++ gets none.
 
 Why: a state that grows takes memory to the last page, and ends its run in order. But pyarrow lets C++'s
 exception out of functions that may not throw: whoever just then hands the core a batch, or takes one, ends

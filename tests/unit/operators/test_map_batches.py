@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import sys
 
 import numpy as np
@@ -429,6 +430,10 @@ TO_53 = 2**53 + 1
          [{"i": TO_53, "b": True, "at": None}, {"i": None, "b": None, "at": datetime.date(2024, 2, 29)}],
          [f"{{'i': {TO_53}, 'b': True, 'at': None}}",
           "{'i': None, 'b': None, 'at': datetime.date(2024, 2, 29)}"]),
+        (pa.struct([("s", pa.string()), ("f", pa.float64()), ("l", pa.list_(pa.string()))]),
+         [{"s": "a", "f": 1.5, "l": ["b"]}, {"s": None, "f": None, "l": [None, "c"]}],
+         ["{'s': 'a', 'f': 1.5, 'l': array(['b'], dtype=object)}",
+          "{'s': None, 'f': None, 'l': array([None, 'c'], dtype=object)}"]),
         (pa.list_(pa.bool_()), [[True], [None, False]],
          ["array([ True])", "array([None, False], dtype=object)"]),
     ],
@@ -467,19 +472,24 @@ def storage_of(type_, values):
     return pa.ExtensionArray.from_storage(type_, pa.array(values, type_.storage_type))
 
 
-@pytest.mark.parametrize("format_", ["numpy", "pandas", "polars", "arrow"])
+ODD = [
+    storage_of(pa.uuid(), [b"a" * 16, b"b" * 16]),
+    storage_of(pa.json_(), ["{}", "[1]"]),
+    storage_of(pa.bool8(), [1, 0]),
+    storage_of(pa.fixed_shape_tensor(pa.int8(), [2]), [[1, 2], [3, 4]]),
+]
+INTERVALS = pa.array([pa.MonthDayNano([1, 2, 3])] * 2)
+
+
 @pytest.mark.parametrize(
-    "column",
+    ("column", "format_"),
     [
-        storage_of(pa.uuid(), [b"a" * 16, b"b" * 16]), storage_of(pa.json_(), ["{}", "[1]"]),
-        storage_of(pa.bool8(), [1, 0]), storage_of(pa.fixed_shape_tensor(pa.int8(), [2]), [[1, 2], [3, 4]]),
-        pa.array([pa.MonthDayNano([1, 2, 3])] * 2),
+        *itertools.product([*ODD, INTERVALS], ["numpy", "pandas", "arrow"]),
+        *((column, "polars") for column in ODD),  # which has no intervals
     ],
-    ids=lambda column: str(column.type),
-)  # fmt: skip
+    ids=lambda given: given if isinstance(given, str) else str(given.type),
+)
 def test_a_column_of_an_odd_type_goes_out_as_it_came(column, format_):
-    if format_ == "polars" and pa.types.is_interval(column.type):
-        pytest.skip("Polars has no intervals")
     rows = pa.table({"x": column})
     same = od.Pipeline(rows.schema).map_batches(lambda batch: batch, schema=rows.schema, format=format_)
     assert same.run(rows, workers=1).table.equals(rows)
