@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ordstream._core.flow.computed_clock import ComputedColumn
 from ordstream._core.ground.source_values import may_pass_unread
+from ordstream.ground.by_identity import by_identity
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.settings import Settings
 from ordstream.operators.clocks import ComputedClock
@@ -115,11 +116,16 @@ class CoreOptions:
 
 def passing_unread(physical: PhysicalPlan, source: pa.Schema, clocks: Collection[int]) -> dict[int, int]:
     """`CoreOptions.passing`. `source`: in core types; `clocks`: its columns that make time punctuations."""
+    may = _may_pass_unread(source)
     return {
-        out: column
-        for out, column in physical.unread.items()
-        if column not in clocks and may_pass_unread(source.field(column).type)
+        out: column for out, column in physical.unread.items() if column not in clocks and may[column]
     }
+
+
+@by_identity
+def _may_pass_unread(source: pa.Schema) -> list[bool]:
+    """`may_pass_unread` of each of its columns."""
+    return [may_pass_unread(type_) for type_ in source.types]
 
 
 def core_options(

@@ -14,6 +14,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -42,7 +44,7 @@ from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
 from ordstream.node.run_failure import Unread, failure
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
-from ordstream.node.settings import OF_STREAM, Settings, check_known, make_settings, whole
+from ordstream.node.settings import Settings, check_known, check_whole, make_settings, whole
 from ordstream.node.shedding import ShedOutcome, learnt, outcome
 from ordstream.node.snapshotting import BEGINNING, SnapshotFuture, Snapshotting
 from ordstream.node.steps import Steps
@@ -59,10 +61,8 @@ from ordstream.plan.shedding import check_log
 from ordstream.snapshots.snapshot import Snapshot
 
 MAX_BYTES = 512 << 20  # default cap on what is in flight
-# Longest wait of the reading thread: bounds how late it sees Ctrl-C.
-READ_WAIT_S = 0.05
-# How long close() waits for another thread that is reading.
-CLOSE_WAIT_S = 10.0
+READ_WAIT_S = 0.05  # the reading thread waits no longer: bounds how late it sees Ctrl-C
+CLOSE_WAIT_S = 10.0  # how long close() waits for another thread that is reading
 
 
 @documented(stream=False, pipeline=True)
@@ -73,14 +73,7 @@ def run(pipeline: Any, data: Any, **options: Unpack[RunOptions]) -> Result:
     check_whole(given)
     with stream(pipeline, data, partial=False, **given) as out:
         batches = list(out)
-        return Result(batches, out.schema, out.report, out.shed, out.snapshot)
-
-
-def check_whole(options: dict[str, Any]) -> None:
-    """Take out a stream's own options; PlanError where one is given: a run returns all output together."""
-    for name in OF_STREAM:
-        if options.pop(name, None) is not None:
-            raise PlanError(f"{name} is an option of stream: run returns all output together")
+        return Result(batches, out.schema, out.report_later(), out.shed, out.snapshot)
 
 
 @documented(stream=True, pipeline=True)
@@ -111,6 +104,8 @@ class Stream(NoTable, Unmoved, Reader):
     _fitted = False  # the source gives batches as the core takes them
     merge_log: MergeLog | None = None  # of several sources: what was chosen
     _positions: Positions | None = None
+    _told = _taken_at = 0.0  # when progress was told, and when the last batch was handed over
+    _giving_back = _all_taken = False
 
     def __init__(self, pipeline: Any, data: Any, settings: Settings) -> None:
         self._settings = settings
@@ -149,6 +144,7 @@ class Stream(NoTable, Unmoved, Reader):
                 names_beside(self.schema.names, TAG_NAMES, "tags=True")
             for name in TAG_NAMES:
                 self.schema = self.schema.append(pa.field(name, pa.int64()))
+        self._as_is = core_arrow.core_schema(plan.output).equals(plan.output, check_metadata=True)
         self._source_schema = core_arrow.core_schema(plan.source)
         # it gives tuples when they come, not when they are asked for
         self._overloads = data.live if isinstance(data, MergedSources) else source.is_live(data)
@@ -171,25 +167,21 @@ class Stream(NoTable, Unmoved, Reader):
         self._started = self._seconds = 0.0
         self._pid = os.getpid()
         self._exhausted = False
-        self._report: Report | None = None
+        self._report: Report | Callable[[], Report] | None = None  # of a closed stream
         self._markers: npt.NDArray[np.int64] = np.empty((0, 4), np.int64)
         self._reserve: Any = np.empty(96 << 10, np.uint8)  # for `close`, where the run took all memory
         self._shed: ShedOutcome | None = None
         self._failure: BaseException | None = None
-        # of a closed stream
-        self._last_progress: tuple[int, int | None, int] = (begin.serial, begin.serial, begin.serial)
+        self._last_progress: tuple[int, int | None, int] = (begin.serial,) * 3  # of a closed stream
         self._running_index = RunningIndex(begin.emitted_through)
         through = self._suppressed = settings.emitted_through  # None: what comes was not delivered yet
         self._read_by: int | None = None
         self.steps = Steps(self._core, [one.name for one in self._made.chain], self._feeder.lock)
         self._last_skips: list[tuple[str, int, bool, int, str]] = []
-        self._told = 0.0
         self._settled = begin.serial  # all of whose outputs are in batches that were taken
-        self._least = self._offered = self._delivered = max(begin.emitted_through, through or OrderTag(0))
+        self._least = max(begin.emitted_through, through or OrderTag(0))
+        self._offered = self._delivered = None  # (serial, index)
         self._rows_taken = 0
-        self._taken_at = 0.0  # when the last batch was handed over
-        self._giving_back = False
-        self._all_taken = False
         self._closed = False  # from here on there is something to close
 
     # ---------------------------------------------------------------------------------------- building
@@ -366,10 +358,10 @@ class Stream(NoTable, Unmoved, Reader):
         delivered before (None: all of it was).
         """
         self._note_taken(batch)
-        schema = self._plan.output
-        if serials is None and batch.schema.equals(schema, check_metadata=True):
+        if serials is None and self._as_is:
             # the reading thread shares the workers' cores: what it does takes them from a worker
             return batch
+        schema = self._plan.output
         columns = [
             column if column.type.equals(field.type) else column.cast(field.type)
             for column, field in zip(batch.columns, schema, strict=True)
@@ -392,7 +384,7 @@ class Stream(NoTable, Unmoved, Reader):
     def _note_taken(self, batch: pa.RecordBatch) -> None:
         """A batch of the core is the reader's."""
         self._settled = self._core.emitted_through
-        self._offered = max(self._least, OrderTag(*self._core.commit_point))
+        self._offered = self._core.commit_point  # a tag only for those who ask
         self._rows_taken += batch.num_rows
         self._taken_at = time.monotonic()
 
@@ -462,7 +454,8 @@ class Stream(NoTable, Unmoved, Reader):
         Every output with an order tag up to it has been delivered, no output with a greater one has
         (docs/ordering.md).
         """
-        return self._delivered if self._report is None else self._report.emitted_through
+        last = self._delivered  # once: another thread may close
+        return self._least if last is None else max(self._least, OrderTag(*last))
 
     @property
     def active_workers(self) -> int:
@@ -531,7 +524,7 @@ class Stream(NoTable, Unmoved, Reader):
                 self._markers = samples
                 # All that was emitted was taken, unless the stream is closed before its end.
                 last = self._core.last_commit_point() if self._all_taken else None
-                through = max(self._least, self._delivered if last is None else OrderTag(*last))
+                through = self.emitted_through if last is None else max(self._least, OrderTag(*last))
                 issued = self._core.progress()[1]
                 self._last_progress = (
                     issued,
@@ -546,18 +539,20 @@ class Stream(NoTable, Unmoved, Reader):
             finally:
                 self._giving_back = False  # an interrupted close is repeated
         self._shed, shedding = outcome(self._made.sheds, self._settings.shed_partition)
-        self._report = self._make_report((statistics, samples), self._seconds, through, leaked, shedding)
+        self._least, self._delivered = through, None
+        self._report = self._reporting((statistics, samples), self._seconds, through, leaked, shedding)
         open_streams.discard(self)
         self._feeder.let_go()
         self._positions = None
         if self._settings.debug and leaked:
             raise RuntimeError(f"{leaked} chunks were not given back to the pool")
 
-    def _make_report(
+    def _reporting(
         self, core: tuple[Any, Any], seconds: float, through: OrderTag, leaked: int, shedding: Any = ()
-    ) -> Report:
-        return make_report(
-            *core, seconds=seconds, emitted_through=through, leaked_chunks=leaked,
+    ) -> Callable[[], Report]:
+        """Makes the report when it is asked for: that takes as long as a short run. It has figures only."""
+        return partial(
+            make_report, *core, seconds=seconds, emitted_through=through, leaked_chunks=leaked,
             settings=self._settings.described(self.workers), within=self._settings.marker_percentiles,
             split=self._physical.split[0] if self._physical.split else None,
             rejecting=self._made.rejecting, adjusted=self._made.late(), shedding=shedding,
@@ -574,6 +569,12 @@ class Stream(NoTable, Unmoved, Reader):
     @property
     def report(self) -> Report:
         """Figures of the run; complete once the stream is exhausted or closed."""
+        found = self.report_later()
+        self._report = found = found if isinstance(found, Report) else found()
+        return found
+
+    def report_later(self) -> Report | Callable[[], Report]:
+        """`report`, or what makes it, which takes 0.1 ms and more."""
         if self._report is None:
             if self._started:
                 raise RuntimeError("the report is complete when the stream is exhausted or closed")
@@ -586,12 +587,12 @@ class Stream(NoTable, Unmoved, Reader):
         """Latency markers in order: serial, processing ns, end-to-end ns, time at the egress (ns,
         monotonic clock).
         """
-        _ = self.report
+        self.report_later()
         return self._markers
 
     @property
     def shed(self) -> ShedOutcome:
         """What shed operators left behind; complete once the stream is exhausted or closed."""
-        _ = self.report
+        self.report_later()
         assert self._shed is not None
         return self._shed

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ordstream._core.ground.arrow import core_schema
 from ordstream.node import source
 from ordstream.node.feeder import FEED_AHEAD
 from ordstream.node.node import MAX_BYTES, Stream
@@ -57,7 +56,6 @@ class PolledStream(Stream):
     def __init__(self, pipeline: Any, data: Any, settings: Settings, overloads: bool = True) -> None:
         self._given_overloads = overloads
         super().__init__(pipeline, data, settings)
-        self._as_is = core_schema(self._plan.output).types == self._plan.output.types
 
     def _make_core(self, begin: Snapshot) -> Any:
         self._overloads = self._given_overloads
@@ -180,7 +178,7 @@ class PolledStream(Stream):
         seconds = time.perf_counter() - self._started if self._started else 0.0
         samples = [] if self.workers else self._core.samples()
         figures = self._core.statistics(self.workers > 0)
-        return self._make_report((figures, samples), seconds, self._delivered, 0)
+        return self._reporting((figures, samples), seconds, self.emitted_through, 0)()
 
     def _take(self) -> Taken | None:
         """A finished batch; at the end StopIteration or the failure."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ class Result(NoArray):
     table : pyarrow.Table
         The same as one table of the pipeline's schema (with `tags=True` two more columns: _serial, _index).
     report : Report
+        Figures of the run.
     shed : ShedOutcome
         What shed operators left behind: log, dropped rows, cost models.
     snapshot : Snapshot or None
@@ -39,15 +41,22 @@ class Result(NoArray):
         self,
         batches: list[pa.RecordBatch],
         schema: pa.Schema,
-        report: Report,
+        report: Report | Callable[[], Report],
         shed: ShedOutcome | None = None,
         snapshot: Snapshot | None = None,
     ) -> None:
         self.batches = batches
-        self.report = report
+        self._report = report
         self.shed = outcome([])[0] if shed is None else shed
         self.snapshot = snapshot
         self._schema = schema
+
+    @property
+    def report(self) -> Report:
+        """Figures of the run, made when they are first asked for."""
+        if not isinstance(self._report, Report):
+            self._report = self._report()
+        return self._report
 
     @property
     def table(self) -> pa.Table:

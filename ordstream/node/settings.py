@@ -106,6 +106,8 @@ _DESCRIBED = tuple(
     name for name in _NAMES if name not in {"progress", "arrivals", "punctuate", "shed_log", *OF_STATE}
 )
 
+#: What any caller may give.
+_OF_RUNS = frozenset({*_NAMES}.difference(OF_FRAGMENTS) | {"processes"})
 
 #: What other libraries call an option.
 _ELSEWHERE = {
@@ -130,6 +132,8 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
         Naming the option, the one that looks like it, and those that there are. What only fragments give is
         unknown, unless `also` has it.
     """
+    if all(name in _OF_RUNS or name in also for name in options):
+        return
     if "order_by" in options:
         raise PlanError(
             "order_by is an option of ordstream.spark.apply: a DataFrame has no order, so there it says in "
@@ -137,7 +141,7 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
             "this machine takes the source's own order: sort the source, or check its order with "
             ".assert_ordered('ts') in the pipeline"
         )
-    known = {*_NAMES}.difference(OF_FRAGMENTS) | {*also}
+    known = _OF_RUNS - {"processes"} | {*also}
     unknown = sorted(set(options) - known - {"processes"})
     if unknown:
         shown = sorted(known - set(OF_FRAGMENTS))
@@ -145,6 +149,13 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
         close = [other] if other in shown else difflib.get_close_matches(unknown[0], shown, n=1)
         there = f". Did you mean {close[0]!r}? Options are" if close else "; options are"
         raise PlanError(f"unknown option {unknown[0]!r}{there} {', '.join(shown)}")
+
+
+def check_whole(options: dict[str, Any]) -> None:
+    """Take out a stream's own options; PlanError where one is given: a run returns all output together."""
+    for name in OF_STREAM:
+        if options.pop(name, None) is not None:
+            raise PlanError(f"{name} is an option of stream: run returns all output together")
 
 
 def make_settings(options: Mapping[str, Any]) -> Settings:

@@ -30,6 +30,8 @@ from ordstream.node.source_marks import MarkedRows, SourceMark
 # With BATCH_ROWS: bytes of one imported batch, which bounds what is pinned and converted at a time.
 BATCH_BYTES = 32 << 20
 LEAST_BYTES = 64 << 10  # a smaller bound is not asked for
+# So many slices are mostly small enough together: their bytes are asked for once.
+TOGETHER = 4
 # How many of them a cap on what is in flight should hold at least.
 INPUT_PART = 16
 
@@ -93,7 +95,6 @@ def _batches(
     data: Any, schema: pa.Schema, without_nulls: Sequence[int], most: int, fitted: bool
 ) -> Iterator[Any]:
     before, bytes_of = 0, batch_bytes_of(schema)
-    nested = [] if fitted else [place for place, type_ in enumerate(schema.types) if pat.is_nested(type_)]
     for batch in data if fitted else batches_of(data):
         if isinstance(batch, SourceMark):
             yield batch
@@ -110,9 +111,6 @@ def _batches(
                 raise (SourceError(f"{where}: {error}") if where else error) from error.__cause__
             if found is None:
                 break
-            for place in nested:
-                if (made := joinable(column := found.column(place))) is not column:
-                    found = found.set_column(place, found.schema.field(place), made)
             for index in without_nulls:
                 if found.column(index).null_count:
                     row = before + found.column(index).is_null().to_pylist().index(True) + 1
@@ -139,13 +137,28 @@ def _fitting(
     batch of `schema`.
     """
     if batch.schema.equals(schema):
-        yield from parts(batch, BATCH_ROWS, most, bytes_of)
+        yield from parts(_joinable(batch, schema), BATCH_ROWS, most, bytes_of)
         return
     if not batch.num_rows:
         conform(batch, schema)  # its columns must fit as well
     for part in parts(batch, BATCH_ROWS, most):
         for fitted in _conformed(part, schema):
-            yield from parts(fitted, BATCH_ROWS, most, bytes_of)  # decoded, a dictionary's rows may be long
+            # decoded, a dictionary's rows may be long
+            yield from parts(_joinable(fitted, schema), BATCH_ROWS, most, bytes_of)
+
+
+def _joinable(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with columns that Arrow can put together: ground/slices.py."""
+    for place in _nested(schema):
+        if (made := joinable(column := batch.column(place))) is not column:
+            batch = batch.set_column(place, batch.schema.field(place), made)
+    return batch
+
+
+@by_identity
+def _nested(schema: pa.Schema) -> list[int]:
+    """Its columns with values in values."""
+    return [place for place, type_ in enumerate(schema.types) if pat.is_nested(type_)]
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -196,8 +209,13 @@ def parts(
     of its own. Nothing is copied.
     """
     if batch.num_rows > rows:
-        for start in range(0, batch.num_rows, rows):
-            yield from parts(batch.slice(start, rows), rows, most, bytes_of)
+        for start in range(0, batch.num_rows, TOGETHER * rows):
+            several = batch.slice(start, TOGETHER * rows)
+            if several.get_total_buffer_size() <= most or bytes_of(several) <= most:
+                yield from [several.slice(begin, rows) for begin in range(0, several.num_rows, rows)]
+                continue
+            for begin in range(0, several.num_rows, rows):
+                yield from parts(several.slice(begin, rows), rows, most, bytes_of)
     # of a slice the first figure is that of all its buffers; it is quick, and mostly enough
     elif batch.num_rows > 1 and batch.get_total_buffer_size() > most and bytes_of(batch) > most:
         yield from _halves(batch, lambda half: parts(half, rows, most, bytes_of))

@@ -12,7 +12,7 @@ from ordstream.errors import PlanError, shown
 from ordstream.ground.choices import is_one_of
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.run_options import RunOptions, StreamOptions, documented
-from ordstream.node.settings import check_known, make_settings, whole
+from ordstream.node.settings import check_known, check_whole, make_settings, whole
 from ordstream.operators.arguments import emission, positive_int
 from ordstream.plan.explain import explain
 from ordstream.plan.final import final
@@ -104,7 +104,7 @@ class Runs:
         if outputs is not None:
             from ordstream.node.outputs import Outputs, OutputStream
 
-            node.check_whole(given)
+            check_whole(given)
             plan, named = self._several(outputs)
             plan, data = fed(plan, data, merge_by, idle, merge_log)
             with self._over(plan, data, {**given, "partial": False}) as stream:
@@ -115,7 +115,7 @@ class Runs:
             return _logged(node.run(plan, data, **given), data)
         from ordstream.fragments import process_stream
 
-        node.check_whole(given)
+        check_whole(given)
         return _logged(process_stream.run(self._of(plan), data, processes, given), data)
 
     @overload

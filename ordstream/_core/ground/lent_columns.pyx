@@ -15,6 +15,8 @@ from ordstream._core.ground.unread_columns cimport output_unread
 import pyarrow as pa
 import pyarrow.types as pat
 
+from ordstream.ground.by_identity import by_identity
+
 cdef enum:
     MOST_OFFSET = 0x7fffffff
 
@@ -214,6 +216,12 @@ def kind_of(type_):
     return str(type_)
 
 
+@by_identity
+def kinds_of(schema):
+    """kind_of of its columns."""
+    return tuple([kind_of(type_) for type_ in schema.types])
+
+
 cdef int kinds_init(ColumnKinds* kinds, object output, BatchFormats formats, LayoutOwner layout,
                     object passing) except -1:
     """Fill the kinds of the output's schema, in core types, and the source's, of which formats and layout
@@ -224,10 +232,10 @@ cdef int kinds_init(ColumnKinds* kinds, object output, BatchFormats formats, Lay
     kinds.source = <int32_t*> calloc(len(source) + 1, sizeof(int32_t))
     if kinds.output == NULL or kinds.source == NULL:
         raise MemoryError
-    for j, field in enumerate(output):
-        kinds.output[j] = numbers.setdefault(kind_of(field.type), len(numbers))
-    for j, field in enumerate(source):
-        kinds.source[j] = numbers.setdefault(kind_of(field.type), len(numbers))
+    for j, kind in enumerate(kinds_of(output)):
+        kinds.output[j] = numbers.setdefault(kind, len(numbers))
+    for j, kind in enumerate(kinds_of(source)):
+        kinds.source[j] = numbers.setdefault(kind, len(numbers))
     kinds.passing.layout = &layout.layout
     kinds.passing.formats = formats.formats
     if passing:

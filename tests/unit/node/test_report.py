@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import ordstream as od
 from ordstream.ground.ordertags import OrderTag
+from ordstream.node import node
 from ordstream.node.histogram import FEW
 from ordstream.node.report import Latency, Skipped, first_of, make_report, percentiles
 
@@ -161,3 +166,27 @@ def test_text():
     assert "100 tuples in 2.000 s: 50 tuples/s, 2 workers" in text
     assert "end-to-end latency: p50 5 us" in text
     assert "1,234" in text
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_report_is_made_once_when_it_is_asked_for(workers, monkeypatch):
+    made = []
+    monkeypatch.setattr(node, "make_report", lambda *core, **f: made.append(1) or make_report(*core, **f))
+    table = pa.table({"x": [1, 2, 3]})
+    pipeline = od.Pipeline(table.schema).filter(od.col("x") > 1)
+    result = pipeline.run(table, workers=workers)
+    with pipeline.stream(table, workers=workers) as stream:
+        rows = sum(batch.num_rows for batch in stream)
+    assert (result.table.num_rows, rows, stream.emitted_through) == (2, 2, OrderTag(3, 0))
+    assert made == []
+    assert result.report is result.report
+    assert stream.report is stream.report
+    assert (result.report.rows_out, stream.report.emitted_through) == (2, OrderTag(3, 0))
+    assert made == [1, 1]
+
+
+def test_a_result_takes_its_report_along():
+    table = pa.table({"x": [1, 2, 3]})
+    result = od.Pipeline(table.schema).filter(od.col("x") > 1).run(table)
+    for made in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
+        assert made.report.to_dict() == result.report.to_dict()

@@ -277,6 +277,28 @@ def test_small_slices_of_a_large_table_are_not_measured_column_by_column(monkeyp
     assert looked == ["own"] * 50  # the text's
 
 
+def test_slices_of_a_large_batch_are_measured_together(monkeypatch):
+    rows = 16 * 65_536
+    table = pa.table({"x": range(rows), "s": pa.array(["text"]).take(pa.array([0] * rows))})
+    looked, own = [], source._own_bytes
+    monkeypatch.setattr(source, "_own_bytes", lambda column: looked.append(len(column)) or own(column))
+    found = list(source.batches(table, table.schema, most=8 << 20))
+    assert [batch.num_rows for batch in found] == [65_536] * 16
+    assert looked == [4 * 65_536] * 4
+
+
+@pytest.mark.parametrize("place", [0, 65_535, 65_536, 200_000, 262_143, 262_144, 299_999])
+def test_a_long_text_among_slices_that_are_measured_together_is_cut_off(place):
+    texts = ["a"] * 300_000
+    texts[place] = "b" * (1 << 20)
+    table = pa.table({"s": texts, "n": pa.array([[1]] * 300_000, pa.list_(pa.int8()))})
+    most = 1 << 20
+    found = list(source.batches(table, table.schema, most=most))
+    assert all(batch.num_rows == 1 or source.batch_bytes(batch) <= most for batch in found)
+    assert max(batch.num_rows for batch in found) <= 65_536
+    assert pa.Table.from_batches(found).equals(table)
+
+
 def test_rows_of_one_width_are_cut_by_bytes():
     schema = pa.schema({"a": pa.int64(), "b": pa.bool_(), "d": pa.decimal128(20), "t": pa.timestamp("us")})
     table = pa.table([pa.array([None] * 60_000, type_) for type_ in schema.types], schema=schema)
