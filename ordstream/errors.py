@@ -196,7 +196,8 @@ def meant(name: str, there: Iterable[str]) -> str:
         return ""
     import difflib  # as in `unknown_column`
 
-    close = difflib.get_close_matches(name, [one for one in there if one[0] != "_"], n=1)
+    cutoff = 0.75 if len(name) < 8 else 0.7  # a short name is soon like another: any, tan
+    close = difflib.get_close_matches(name, [one for one in there if one[0] != "_"], n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

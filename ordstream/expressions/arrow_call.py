@@ -13,17 +13,19 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordstream.expressions import zones
+from ordstream.expressions.decimal_casts import as_counts, as_decimals, decimal_text, to_decimal
 from ordstream.expressions.needed_text import needed_text
 from ordstream.expressions.not_strict import answers, read_integers
 from ordstream.expressions.strptime import read_times
 from ordstream.expressions.written_times import with_offset, written_by
-from ordstream.ground.types import is_string, storage_type
+from ordstream.ground.types import WIDE_DIGITS, is_string, is_wide, storage_type
 
 
 @functools.lru_cache(maxsize=256)
@@ -144,6 +146,8 @@ def _has_answer(values: pa.Array, function: str, options: tuple[tuple[str, Any],
 _OWN: dict[str, Callable[..., pa.Array]] = {
     "or_null": _or_null,
     "has_answer": _has_answer,
+    "to_decimal": to_decimal,
+    "decimal_text": decimal_text,
     "strftime": written_by,
     "strptime": read_times,
     "count_substring_regex": _counted_matches,
@@ -151,6 +155,19 @@ _OWN: dict[str, Callable[..., pa.Array]] = {
     "split_pattern_regex": _split,
     "utf8_split_whitespace": _split_at_white,
 }
+
+
+#: Numbers of 128 bits, as Arrow has them.
+_UNITS = pa.decimal128(WIDE_DIGITS, 0)
+
+
+def stack_type(takes: pa.DataType) -> pa.DataType:
+    """The type in which values of a type come from the expression stack."""
+    if is_string(takes):
+        return pa.large_string()
+    if is_wide(takes):
+        return _UNITS
+    return pa.float64() if pa.types.is_floating(takes) else pa.int64()
 
 
 #: Functions whose answer is known where a regular expression does not match.
@@ -169,7 +186,7 @@ class ArrowCall:
     options : tuple of (str, value)
         Keyword arguments.
     takes : pyarrow.DataType
-        The type that the function is given: of strings, numbers, dates or times.
+        The type that the function is given: of strings, numbers, decimals, dates or times.
     """
 
     function: str
@@ -182,9 +199,14 @@ class ArrowCall:
         return is_string(self.takes)
 
     @property
-    def _reads_text(self) -> bool:
-        """It makes another type of a string: a cast, or strptime."""
-        return self.takes_text and self.function in ("cast", "strptime")
+    def takes_wide(self) -> bool:
+        """It is given numbers of 128 bits, the units of decimals."""
+        return is_wide(self.takes)
+
+    @property
+    def _tells_apart(self) -> bool:
+        """It makes a decimal, or another type of a string: `answers` knows which have an answer."""
+        return self.function == "to_decimal" or (self.takes_text and self.function in ("cast", "strptime"))
 
     @property
     def _gives_text(self) -> bool:
@@ -218,28 +240,33 @@ class ArrowCall:
         return self.function in ("split_pattern", "split_pattern_regex", "utf8_split_whitespace")
 
     def array(self, values: pa.Array) -> pa.Array:
-        """The function of a column as it is on the expression stack: large_string, or 64 bits that hold an
-        int64 or a float64. Out: the same, bool, or lists of large_string.
+        """The function of a column as it is on the expression stack: large_string, 64 bits that hold an
+        int64 or a float64, or units of decimals as decimals without places. Out: the same, bool, or lists of
+        large_string.
 
         Raises
         ------
         pyarrow.ArrowInvalid
             A value has no answer, such as a local time that a change of the clock skips.
         """
+        if pa.types.is_timestamp(self.takes) or pa.types.is_date(self.takes):
+            return self._stacked(self._of_times(values))
+        return self._stacked(self._plain(self._typed(values)))
+
+    def _typed(self, values: pa.Array) -> pa.Array:
+        """What is on the stack as the type that the function is given."""
         if self.takes_text:
-            result = self._plain(values)
-        elif pa.types.is_floating(self.takes):
-            result = self._plain(values.view(self.takes))
-        elif pa.types.is_timestamp(self.takes) or pa.types.is_date(self.takes):
-            result = self._of_times(values)
-        else:
-            result = self._plain(values.cast(storage_type(self.takes)).view(self.takes))
-        return self._stacked(result)
+            return values
+        if pa.types.is_floating(self.takes):
+            return values.view(self.takes)
+        if pa.types.is_decimal128(self.takes):
+            return as_decimals(values, self.takes)
+        return values.cast(storage_type(self.takes)).view(self.takes)
 
     def tried(self, values: pa.Array) -> tuple[pa.Array, pa.Array]:
         """`array` where some values have no answer: anything or null for these, and which have one."""
-        if self._reads_text:
-            found = answers(values, self._plain, self.function, self.options)
+        if self._tells_apart:
+            found = answers(self._typed(values), self._plain, self.function, self.options)
             return self._stacked(found), pc.is_valid(found)
         parts: list[pa.Array | None] = []
         self._try_halves(values, parts)
@@ -273,6 +300,8 @@ class ArrowCall:
             return result
         if is_string(result.type):
             return result.cast(pa.large_string())
+        if pa.types.is_decimal128(result.type):
+            return as_decimals(result, _UNITS) if is_wide(result.type) else as_counts(result)
         return result.cast(storage_type(result.type)).cast(pa.int64())
 
     def _plain(self, values: pa.Array) -> pa.Array:
@@ -310,7 +339,7 @@ class ArrowCall:
         return result
 
     def value(self, value: Any) -> Any:
-        """The function of one value that is not null; a string comes and goes as bytes.
+        """The function of one value that is not null; strings come and go as bytes, decimals as units.
 
         Raises
         ------
@@ -320,11 +349,14 @@ class ArrowCall:
             The text has none: it is no number, or no time.
         """
         text = self.takes_text
-        stack = pa.float64() if pa.types.is_floating(self.takes) else pa.int64()
-        given = pa.array([value.decode() if text else value], pa.large_string() if text else stack)
+        stack = stack_type(self.takes)
+        one = value.decode() if text else Decimal(value) if self.takes_wide else value
+        given = pa.array([one], stack)
         try:
             result = self.array(given)[0].as_py()
         except pa.ArrowInvalid as error:
-            advice = "; with strict=False it is null" if self._reads_text else ""
+            advice = "; with strict=False it is null" if self._tells_apart else ""
             raise (ValueError if text else OverflowError)(f"{error}{advice}") from error
+        if isinstance(result, Decimal):
+            return int(result)
         return result.encode() if isinstance(result, str) else result

@@ -431,6 +431,7 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "arrow_f64": (_arrow, 1),
     "arrow_bool": (_arrow, 1),
     "arrow_view": (_arrow, 1),
+    "arrow_i128": (_arrow, 1),
     **{f"get_{vm}": (lists.get, 2) for vm in VM_TYPES},
     **{f"part_{vm}": (lambda value, *operands: part_of(value, operands[-1]), 1) for vm in VM_TYPES},
     "list_has": (lists.has, 2),

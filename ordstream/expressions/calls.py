@@ -13,16 +13,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
-from ordstream.expressions.arrow_call import ArrowCall
+from ordstream.expressions.arrow_call import ArrowCall, stack_type
 from ordstream.expressions.lowered import Lowered
 from ordstream.expressions.strptime import check_format
 from ordstream.ground.choices import is_one_of
-from ordstream.ground.datetimes import DAY, TICKS, UTC_ZONES, span_ns
-from ordstream.ground.duration import abbreviated
+from ordstream.ground.datetimes import DAY, TICKS, UTC_ZONES, numpy_span_ns, span_ns
+from ordstream.ground.duration import abbreviated, of_arrow
 from ordstream.ground.types import INT64_MAX, is_string
 
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
@@ -94,19 +95,32 @@ def by_arrow(
     if sample is None:
         sample = ("" if is_string(takes) else 0,)
     try:  # patterns and zones are looked at here, not in the run
-        tried = call.array(pa.array(sample, _stack_type(takes)))
+        tried = call.array(pa.array(sample, stack_type(takes)))
     except (pa.ArrowException, ValueError, TypeError) as error:
-        what = f" {options}" if options else ""
-        raise SchemaError(f"Arrow's {function} refuses{what}: {error}") from error
+        raise SchemaError(_refused(function, options, takes, str(error))) from error
     if is_string(tried.type):
         vm, own = "view", pa.string()
     elif pat.is_list(tried.type):
         vm, own = "view", pa.list_(pa.string())
     elif pat.is_floating(tried.type):
         vm, own = "f64", pa.float64()
+    elif pat.is_decimal128(tried.type):
+        vm, own = "i128", tried.type
     else:
         vm, own = ("bool", pa.bool_()) if pat.is_boolean(tried.type) else ("i64", pa.int64())
     return Lowered((*low.code, (f"arrow_{vm}", call)), vm, gives or own)
+
+
+def _refused(function: str, options: dict[str, Any], takes: Any, why: str) -> str:
+    """What is wrong with the options, in the user's words, and Arrow's reason."""
+    if why.startswith("Cannot locate or parse timezone"):
+        return f"the time zone {options.get('timezone', getattr(takes, 'tz', None))!r} is not known: {why}"
+    pattern, replacement = "Invalid regular expression: ", "Invalid replacement string: "
+    if why.startswith(pattern):
+        return f"the regular expression {options['pattern']!r} is not valid: {why.removeprefix(pattern)}"
+    if why.startswith(replacement):
+        return f"the replacement {options['replacement']!r} is not valid: {why.removeprefix(replacement)}"
+    return f"Arrow's {function} refuses{f' {options}' if options else ''}: {why}"
 
 
 def by_arrow_or_null(
@@ -119,12 +133,6 @@ def by_arrow_or_null(
     made = by_arrow(low, "or_null", inner, takes, gives, sample=())
     code = (*answered.code, *made.code, ("lit_null", made.vm), (f"if_{made.vm}",))
     return Lowered(code, made.vm, gives)
-
-
-def _stack_type(takes: Any) -> Any:
-    if is_string(takes):
-        return pa.large_string()
-    return pa.float64() if pat.is_floating(takes) else pa.int64()
 
 
 # ---------------------------------------------------------------------------------------------- strings
@@ -300,15 +308,18 @@ def _clock(below: int, size: int) -> Any:
 
 
 def interval(every: Any) -> tuple[int, str]:
-    """Number and unit of "15m", or of a timedelta.
+    """Number and unit of "15m", or of a timedelta, NumPy's and Arrow's too.
 
     Raises
     ------
     SchemaError
         It is no interval.
     """
-    if isinstance(every, datetime.timedelta):
-        whole = span_ns(every)
+    every = of_arrow(every)
+    if isinstance(every, datetime.timedelta | np.timedelta64):
+        whole = span_ns(every) if isinstance(every, datetime.timedelta) else numpy_span_ns(every)
+        if whole is None:
+            raise SchemaError(f"a month of NumPy's has no length: write '1mo', '1q' or '1y', got {every!r}")
         every = f"{whole}ns" if whole % 1_000 else f"{whole // 1_000}us"
     every = abbreviated(every)
     found = re.fullmatch(r"(\d+)(ns|us|ms|s|m|h|d|w|mo|q|y)", every) if isinstance(every, str) else None

@@ -50,7 +50,8 @@ def or_null(expr: Any, low: Lowered, target: pa.DataType) -> Lowered | None:
         return None
     if _is_number(low.arrow) and pat.is_floating(target):
         return None
-    raise SchemaError(f"strict=False is for text and between numbers, and {expr!r} is of {low.arrow}")
+    what = "strict=False is for casts of text and between numbers"
+    raise SchemaError(f"{what}, and {expr!r} is of {low.arrow}")
 
 
 def _is_number(type_: pa.DataType) -> bool:

@@ -4,7 +4,8 @@ A decimal of at most 18 digits is an int64 on the expression stack, one of up to
 (`ordstream.ground.types`). Sums, differences, products and remainders of decimals are exact decimals again,
 with the digits and the scale that SQL gives them, 38 digits at most; whole numbers join in. What has more
 digits is an error at that row. Beside a float, under ``/`` and in mathematical functions a decimal is a
-float64, as whole numbers are.
+float64, as whole numbers are. A cast that keeps every value is a product; the others are functions of
+columns (`decimal_casts`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError
+from ordstream.expressions.calls import by_arrow, by_arrow_or_null
 from ordstream.expressions.lowered import Lowered
-from ordstream.ground.types import COUNTED_DIGITS, INT64_MAX, INT64_MIN, WIDE_DIGITS, is_wide
+from ordstream.ground.types import COUNTED_DIGITS, INT64_MAX, INT64_MIN, WIDE_DIGITS, is_string, is_wide
 
 #: Functions that decimals have an exact answer for.
 EXACT = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
@@ -94,13 +96,13 @@ def in_one_unit(
     return _counted(expr, a, scale, type_), _counted(expr, b, scale, type_), type_
 
 
-def cast(expr: Any, low: Lowered, target: pa.DataType) -> Lowered:
-    """A cast from or to a decimal that keeps every value.
+def cast(expr: Any, low: Lowered, target: pa.DataType, *, strict: bool = True) -> Lowered:
+    """A cast from or to a decimal. What has no place in the target is an error at its row, or null.
 
     Raises
     ------
     SchemaError
-        It would not; without the operator's name.
+        There is no such cast; without the operator's name.
     """
     if pat.is_float64(target) or pat.is_float32(target):
         return Lowered(to_float(low).code, "f64", target, pat.is_float32(target))
@@ -108,12 +110,26 @@ def cast(expr: Any, low: Lowered, target: pa.DataType) -> Lowered:
         more = target.scale - _scale(low)
         if more >= 0 and target.precision - target.scale >= _digits(low) - _scale(low):
             return _counted(expr, low, target.scale, target)
+    if target == pa.string() and is_decimal(low):
+        return by_arrow(low, "decimal_text", {}, low.arrow, sample=())
+    has_places = pat.is_decimal128(target) and target.scale <= target.precision
+    if has_places and (is_decimal(low) or (_is_read(low) and target.scale >= 0)):
+        takes = pa.large_string() if is_string(low.arrow) else low.arrow
+        if strict:
+            return by_arrow(low, "to_decimal", {"to": target}, takes, target, sample=())
+        return by_arrow_or_null(low, "to_decimal", {"to": target}, takes, target)
     advice = ""
-    if is_decimal(low) and (pat.is_integer(target) or pat.is_decimal(target)):
+    if pat.is_decimal128(target) and (is_decimal(low) or _is_read(low)):
+        advice = ": a scale is from 0 to the precision"
+    elif is_decimal(low) and (pat.is_integer(target) or pat.is_decimal(target)):
         advice = ": it may lose digits; cast to pa.float64() first, or compute with it as it is"
     elif pat.is_integer(low.arrow):
         advice = ": an integer may have more digits; multiply it by a Decimal, such as Decimal('1.00')"
     raise SchemaError(f"no cast from {low.arrow} to {target} in {expr!r}{advice}")
+
+
+def _is_read(low: Lowered) -> bool:
+    return is_string(low.arrow) or bool(pat.is_floating(low.arrow))
 
 
 def to_float(low: Lowered) -> Lowered:

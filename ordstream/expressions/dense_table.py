@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,11 @@ class DenseTable:
 def dense_table(table: Any) -> DenseTable:
     """A copy of a table that a user gave. SchemaError where it is none of numbers."""
     valid: np.ndarray[Any, Any] | None = None
+    if isinstance(table, Mapping):
+        raise SchemaError(
+            "lookup needs a one-dimensional table of integers or floats, got a mapping: its keys and values "
+            "are two columns, pipeline.join_lookup(pa.table({'x': list(d), 'y': list(d.values())}), on='x')"
+        )
     if isinstance(table, pa.ChunkedArray):
         table = table.combine_chunks()
     if isinstance(table, pa.Array):

@@ -10,7 +10,8 @@ functions always give float64. Dates, times, timestamps and durations compare wi
 `datetime` object, or with an int in their unit; decimals compute exactly, with each other and with integers
 (`ordstream/expressions/decimals.py`); the difference of two times is a duration, and a time plus a
 duration is a time (`ordstream/expressions/elapsed.py`). Strings
-compare by their UTF-8 bytes. `&`, `|`, `~` are Kleene logic; anything else that meets a null is null.
+compare by their UTF-8 bytes. `&`, `|`, `~` are Kleene logic, `a ^ b` is `a != b` of booleans; anything else
+that meets a null is null.
 """
 
 from __future__ import annotations
@@ -158,8 +159,35 @@ class Expr:
     def __ror__(self, other: Any) -> Expr:
         return Apply("or", other, self)
 
+    def __xor__(self, other: Any) -> Expr:
+        """`!=` of two booleans, null where one is."""
+        return Xor(self, other)
+
+    def __rxor__(self, other: Any) -> Expr:
+        return Xor(other, self)
+
     def __invert__(self) -> Expr:
         return Apply("not", self)
+
+    if not TYPE_CHECKING:  # for a type checker these are mistakes
+
+        def _no_shift(self, _: Any) -> NoReturn:
+            raise TypeError(
+                f"bits of the expression {self!r} can't be shifted: write column * 2**n for <<, and "
+                "column // 2**n for >>"
+            )
+
+        __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_shift
+
+        def _no_product(self, _: Any) -> NoReturn:
+            raise TypeError(f"the expression {self!r} is no matrix: the product of two columns is a * b")
+
+        __matmul__ = __rmatmul__ = _no_product
+
+        def _no_pair(self, _: Any) -> NoReturn:
+            raise TypeError(f"divmod gives two values, the expression {self!r} is one: a // b, and a % b")
+
+        __divmod__ = __rdivmod__ = _no_pair
 
     def is_null(self) -> Expr:
         """True where the value is null; never null itself. NaN is not null."""
@@ -338,9 +366,13 @@ class Expr:
 
         Float to int truncates (NaN or out of range is an error at that row), bool to number gives 0 or 1,
         int to bool is `!= 0`, a date/time goes to and from the int count of its unit (one that is no time of
-        day, or no whole days of a date64, is an error at that row). Numbers but decimals, bools, dates and
-        times are written as text, and but for times of day read from it, as Arrow does; text that says no
-        such value is an error at that row.
+        day, or no whole days of a date64, is an error at that row). Numbers, bools, dates and times are
+        written as text, and but for times of day read from it, as Arrow does; text that says no such value
+        is an error at that row.
+        A decimal in fewer places is rounded, halves away from zero, as SQL does; a float becomes the nearest
+        decimal, of two as near the even one; text with more places than the decimal is an error, so read it
+        with more places and cast that. What has more digits than the decimal is an error at that row. As
+        text a decimal has all places of its type, "-0.50".
         A timestamp or duration in a coarser unit is rounded down, and so is one that becomes a date. A cast
         to less than 64 bits is range-checked and must be the outermost operation of a column expression.
 
@@ -349,7 +381,7 @@ class Expr:
         type_ : pyarrow.DataType, its name such as "int32", or int, float, bool, str, bytes
         strict : bool
             False: null in place of an error, where text says no such value, or a number is NaN or out of
-            range. For text, and between numbers.
+            range. For text, and between numbers, decimals too.
         """
         strict = flag(strict, "cast: strict", SchemaError)
         return Apply("cast" if strict else "try_cast", self, option=_cast_target(type_))
@@ -488,7 +520,33 @@ class Apply(Expr):
         return f"{texts[0]}.{self.function}({', '.join(given)})"
 
 
-def _no_none(other: Any, instead: str) -> Any:
+class Xor(Apply):
+    """`a ^ b`: whether two booleans differ."""
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.sides = (as_expression(_no_none(a)), as_expression(_no_none(b)))
+        super().__init__("ne", *(_Side(side, self.sides) for side in self.sides))
+
+    def __repr__(self) -> str:
+        return _text_of_xor(self.sides)
+
+
+class _Side(Apply):
+    """One side of a `Xor`: the value, checked to be a boolean. Its text is in the error where it is none."""
+
+    def __init__(self, value: Expr, sides: tuple[Expr, Expr]) -> None:
+        super().__init__("and", value, True)
+        self.sides = sides
+
+    def __repr__(self) -> str:
+        return f"{_text_of_xor(self.sides)}, which is != of booleans; a power is **"
+
+
+def _text_of_xor(sides: tuple[Expr, Expr]) -> str:
+    return f"({sides[0]!r} ^ {sides[1]!r})"
+
+
+def _no_none(other: Any, instead: str = "is_null(), or is_not_null()") -> Any:
     """The other side of `==` or `!=`; SchemaError where it is None: that is null for each row, so a filter
     would drop them all.
     """

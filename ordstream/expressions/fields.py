@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.types as pat
 
 from ordstream.errors import SchemaError, unknown_column
+from ordstream.expressions.synonyms import advice
 from ordstream.ground.packed_types import is_core_list, is_packed, packed_format
 from ordstream.ground.types import (
     is_binary,
@@ -49,6 +50,14 @@ class Structs:
 
     def __getitem__(self, name: str) -> Expr:
         return self.field(name)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            where = ""
+            if not name.startswith("_"):  # what Python and other libraries look for
+                where = advice(name, "struct") or f": a field is .struct.field({name!r})"
+            raise AttributeError(f"`.struct` has no {name!r}{where}", name=name, obj=self)
 
 
 def path_of(expr: Any) -> tuple[Any, list[str]]:

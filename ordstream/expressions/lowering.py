@@ -493,10 +493,9 @@ class _Lowering:
             return self.cast(expr)
         (a,) = self.operands(expr)
         try:
-            if decimals.is_decimal(a) or pat.is_decimal(target):
-                raise SchemaError(f"strict=False is for text and between numbers: {expr!r}")
-            else:
-                made = casts.or_null(expr, a, target)
+            if _is_decimal_cast(a, target):
+                return decimals.cast(expr, a, target, strict=False)
+            made = casts.or_null(expr, a, target)
         except SchemaError as error:
             raise self.error(str(error)) from error.__cause__
         return self.cast(expr) if made is None else made
@@ -507,7 +506,7 @@ class _Lowering:
             null = self.literal(Literal(None, target), None)
             return Lowered(null.code, null.vm, target, null.vm != "view" and _is_narrow(target))
         (a,) = self.operands(expr)
-        if (decimals.is_decimal(a) or pat.is_decimal128(target)) and target != a.arrow:
+        if _is_decimal_cast(a, target):
             try:
                 return decimals.cast(expr, a, target)
             except SchemaError as error:
@@ -532,6 +531,10 @@ class _Lowering:
             advice = "; dt.convert_time_zone and dt.replace_time_zone change zones" if zones else ""
             raise self.error(f"no cast from {a.arrow} to {target} in {expr!r}{advice}")
         return Lowered((*a.code, *code), vm, target, _is_narrow(target))
+
+
+def _is_decimal_cast(low: Lowered, target: pa.DataType) -> bool:
+    return bool(decimals.is_decimal(low) or pat.is_decimal128(target)) and target != low.arrow
 
 
 def _to_float(low: Lowered) -> Lowered:

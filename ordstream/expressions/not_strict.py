@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from ordstream.expressions.decimal_casts import decimal_or_null
 from ordstream.ground.types import INT64_MAX, integer_range
 
 Call = Callable[[pa.Array], pa.Array]
@@ -46,11 +47,12 @@ def answers(values: pa.Array, call: Call, function: str, options: tuple[tuple[st
 
     Parameters
     ----------
-    values : pyarrow.LargeStringArray
+    values : pyarrow.Array
+        Of large_string; of numbers, too, for "to_decimal".
     call : callable
         The function with its options.
     function, options
-        As `ArrowCall`: "cast" or "strptime".
+        As `ArrowCall`: "cast", "strptime" or "to_decimal".
 
     Thread safety: any thread; each keeps its last column and answer.
     """
@@ -65,6 +67,8 @@ def answers(values: pa.Array, call: Call, function: str, options: tuple[tuple[st
 
 def _answers(values: pa.Array, call: Call, function: str, options: dict[str, Any]) -> pa.Array:
     target = options.get("to")
+    if function == "to_decimal":
+        return decimal_or_null(values, target)
     if target is not None and pat.is_integer(target) and target != pa.int64():
         whole = _answers(values, _to_int64, "cast", {"to": pa.int64()})
         return _inside(whole, target).cast(target)

@@ -11,7 +11,7 @@ from ordstream.errors import meant
 
 _ROWS = "an expression looks at one row; write "
 
-#: Here -> elsewhere, of expressions, of `.str`, of `.list` and of `.dt`.
+#: Here -> elsewhere, of expressions, of `.str`, of `.list`, of `.dt` and of `.struct`.
 _ELSEWHERE = {
     "": {
         "is_null()": "isnull isna isNull",
@@ -26,7 +26,9 @@ _ELSEWHERE = {
         "minimum(other)": "least min_horizontal",
         "if_else, or od.when(condition, value).otherwise(other)": "otherwise then where mask",
         "otherwise(value)": "else_ otherwise_ orElse",
-        "od.when(condition, value).otherwise(other), or .lookup(table)": "replace replace_strict map",
+        "od.when(condition, value).otherwise(other), or pipeline.join_lookup(table, on=...)": (
+            "replace replace_strict map"
+        ),
         "str.contains(text)": "contains like rlike",
         "str.starts_with(text)": "startswith starts_with",
         "str.ends_with(text)": "endswith ends_with",
@@ -65,6 +67,14 @@ _ELSEWHERE = {
         "(column + 1).log()": "log1p",
         "column.exp() - 1": "expm1",
         "column.abs() == float('inf')": "is_infinite isinf",
+        "column.abs() < float('inf')": "is_finite isfinite",
+        "cast(int) of a float, dt.truncate(every) of a time": "trunc",
+        "column ** (1 / 3), where it is not negative": "cbrt",
+        "a ^ b": "xor",
+        "a function with map, such as zlib.crc32": "hash crc32 xxhash64",
+        "od.when(column < q).then(...), with q of a run before: aggregate(q=od.quantile(column, 0.5))": (
+            "qcut"
+        ),
         "dt.replace_time_zone(zone)": "tz_localize",
         "dt.convert_time_zone(zone)": "tz_convert from_utc_timestamp",
         "pow(exponent)": "power",
@@ -109,6 +119,10 @@ _ELSEWHERE = {
         "str.replace('^text', '', regex=True)": "strip_prefix removeprefix",
         "str.replace('text$', '', regex=True)": "strip_suffix removesuffix",
         "a function with map, or map_batches": "find index rfind capitalize title to_titlecase initcap",
+        r"str.contains('^\d+$', regex=True)": "isdigit isdecimal isnumeric",
+        r"str.contains('^\p{L}+$', regex=True)": "isalpha",
+        r"str.contains('^[\p{L}\p{N}]+$', regex=True)": "isalnum",
+        "list.join(separator) of a list, for one of rows aggregate(x=od.collect(column)) in front": "join",
         "a function with map, or map_batches (json.loads)": "json_decode json_path_match",
     },
     "list": {
@@ -137,6 +151,19 @@ _ELSEWHERE = {
         "dt.convert_time_zone(zone)": "tz_convert",
         "dt.replace_time_zone(zone)": "tz_localize",
         "column + datetime.timedelta(...)": "offset_by",
+        "dt.total_days() of a duration, dt.day() of a date": "days",
+        **{
+            f"dt.total_{unit}s() of a duration, dt.{unit}() of a time": f"{unit}s"
+            for unit in ("hour", "minute", "second", "millisecond", "microsecond", "nanosecond")
+        },
+        "str.to_datetime(format)": "strptime",
+        "dt.strftime('%H:%M:%S'), or column - column.dt.truncate('1d'), a duration": "time",
+        "a.cast(pa.timestamp('us')) + b, of a date a and a duration b": "combine",
+    },
+    "struct": {
+        "select(b=od.col(name).struct.field('a')), a column per field; a function with map makes structs": (
+            "rename_fields with_fields"
+        ),
     },
 }
 _WORDS = {
@@ -167,6 +194,7 @@ _WORDS |= {
         "tail(n)": "tail",
         "top_k(...), or cum_count()": "rank",
         "process(...), which keeps the value so far": "ewm_mean cum_prod",
+        "cum_count('n'), then filter(od.col('n') > 1) for the repeats": "is_duplicated is_unique duplicated",
         "process(...), which keeps rows until the next value": "backward_fill bfill interpolate",
         "lag(column), and a filter for where the value changes": "rle rle_id",
     }.items()
@@ -174,14 +202,14 @@ _WORDS |= {
 }
 _WORDS |= {
     ("", name): f"{_ROWS}an aggregation in .aggregate(...) or .scan(...): od.{ours}(column)"
-    for ours, name in {
-        **{
-            name: name
-            for name in ("sum", "mean", "min", "max", "count", "first", "last", "median", "std", "var")
-        },
-        "count_distinct": "n_unique",
+    for ours, names in {
+        **{name: name for name in ("sum", "mean", "count", "first", "last", "median", "std", "var")},
+        "min": "min all",
+        "max": "max any",
+        "count_distinct": "n_unique nunique approx_n_unique",
         "quantile": "quantile",
     }.items()
+    for name in names.split()
 }
 _WORDS |= {
     ("od", name): f"write {ours}"
@@ -198,7 +226,6 @@ _WORDS |= {
         "od.sum(column, where=condition)": "sum_if",
         "od.max(column)": "any bool_or",
         "od.min(column)": "all bool_and",
-        "od.first(column)": "first_value",
         "od.last(column)": "last_value",
         "od.quantile(column, q)": "percentile percentile_approx approx_percentile",
         "key_by(...).top_values(column, 1)": "mode",
@@ -237,6 +264,24 @@ _WORDS |= {
         "column + separator + other": "concat_ws",
         "od.collect(column) behind a deduplicate": "collect_set",
         "join_lookup(table, on=...), whose table every worker has": "broadcast",
+        "a text such as '5m', or datetime.timedelta(minutes=5)": "duration timedelta",
+        "a table that has the times; windows without rows are given by window(..., fill_gaps=True)": (
+            "date_range datetime_range"
+        ),
+        "the means of x, y, x * x, y * y and x * y in one aggregate, and compute with them behind it": (
+            "cov covar_samp covar_pop corr"
+        ),
+        "the means of x, x ** 2 and x ** 3 (x ** 4) in one aggregate, and compute with them behind it": (
+            "skew skewness kurtosis"
+        ),
+        "pyarrow.json.read_json(path), a table": "JsonSource JSONSource read_ndjson scan_ndjson",
+        "od.sum(column.log()) of positive numbers, and .exp() of it behind; or process(...)": "product",
+        "od.collect(column), and od.col(name).list.join(separator) behind it": (
+            "string_agg listagg group_concat"
+        ),
+        "od.first(column)": "any_value first_value",
+        "a & b": "all_horizontal",
+        "a | b": "any_horizontal",
         "top_k(k, by=column), the smallest with descending=False; od.spark takes F.asc and F.desc": (
             "asc desc"
         ),
@@ -267,7 +312,7 @@ def advice(name: str, family: str = "", there: Iterable[str] = ()) -> str:
 
     Parameters
     ----------
-    family : "" (a method of an expression), "str", "list", "dt", or "od" (a name of this package)
+    family : "" (a method of an expression), "str", "list", "struct", "dt", or "od" (a name of this package)
     there : iterable of str
         The names that there are.
     """

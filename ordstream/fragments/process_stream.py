@@ -372,9 +372,13 @@ class ProcessStream(NoTable, Reader):
             self._pool.mesh.wake()
 
     def close(self) -> None:
-        """Stop and end the processes. Idempotent; called at exhaustion, by `with` and when it is dropped."""
+        """Stop and end the processes. Idempotent; called at exhaustion, by `with` and when it is dropped. A
+        reader whose stream another thread closes gets Cancelled.
+        """
         if self._closed:
             return
+        if self._read_by not in (None, threading.get_ident()):
+            self._cut = cancelled
         self._exhausted = True
         if os.getpid() != self._pid:
             self._closed = True  # the parent owns the processes

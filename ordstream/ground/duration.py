@@ -67,12 +67,19 @@ def abbreviated(value: Any) -> Any:
     return value if found is None or unit is None else f"{found[1]}{unit}"
 
 
+def of_arrow(value: Any) -> Any:
+    """Arrow's duration as NumPy's, which has nanoseconds; a null, and everything else, as it is."""
+    if not isinstance(value, pa.DurationScalar) or not value.is_valid:
+        return value
+    return np.timedelta64(value.value, value.type.unit)
+
+
 def nanoseconds(value: Any, what: str) -> Fraction:
     """A text or a timedelta, in nanoseconds, exactly.
 
     Parameters
     ----------
-    value : str, timedelta (pandas' too) or numpy.timedelta64
+    value : str, timedelta (pandas' too), numpy.timedelta64 or pyarrow.DurationScalar
     what : str
         What it is, for the error.
 
@@ -81,6 +88,7 @@ def nanoseconds(value: Any, what: str) -> Fraction:
     PlanError
         It is neither, or the text is no duration.
     """
+    value = of_arrow(value)
     if isinstance(value, datetime.timedelta):
         return Fraction(span_ns(value))
     if isinstance(value, np.timedelta64):
@@ -109,7 +117,7 @@ def time_span(value: Duration, field: pa.Field, what: str) -> int:
 
     Parameters
     ----------
-    value : int, str, timedelta or numpy.timedelta64
+    value : int, str, timedelta, numpy.timedelta64 or pyarrow.DurationScalar
         An int is in the column's unit. A column of integers has no unit of its own: it takes an int.
     field : pyarrow.Field
         The column.
@@ -127,8 +135,12 @@ def time_span(value: Duration, field: pa.Field, what: str) -> int:
     is_clock = pat.is_timestamp(type_) or pat.is_date(type_)
     if not is_clock and (not pat.is_integer(type_) or pat.is_uint64(type_)):
         text = "an integer (int64 or narrower), a timestamp or a date"
-        raise SchemaError(f"{what}: the time column {field.name!r} must be {text}, it is {type_}")
-    value = as_int(value)
+        told = f"{what}: the time column {field.name!r} must be {text}, it is {type_}"
+        if pat.is_uint64(type_):
+            column = repr(field.name)
+            told += f"; cast it in front, with_columns(od.col({column}).cast(pa.int64()).alias({column}))"
+        raise SchemaError(told)
+    value = as_int(of_arrow(value))
     if isinstance(value, int) and not isinstance(value, bool):
         return _fits(value, value, what)
     if not isinstance(value, str | datetime.timedelta | np.timedelta64) or not is_clock:

@@ -9,6 +9,9 @@ import pyarrow.types as pat
 
 KINDS = "a type is a pyarrow.DataType, its name, or one of Python's int, float, bool, str, bytes"
 
+#: Of a decimal128.
+_MOST_DIGITS = 38
+
 _ELSEWHERE = {
     "'int64'": "int integer long bigint i64 number int64",
     "'int32'": "i32 int32",
@@ -67,9 +70,28 @@ def instead_of_key(type_: pa.DataType, column: str) -> str:
         part = ".list.get(0)"
     if part:
         return f"a part of it or another type can, made in front: with_columns(key=od.col({column!r}){part})"
-    to = "a type that is compared"
+    return in_source(type_, compared=True).removeprefix("; ")
+
+
+def in_source(type_: pa.DataType, *, compared: bool = False, rounds: bool = False) -> str:
+    """To what a source casts a column that a pipeline passes through and does not compute with, with a
+    separator in front; empty: to nothing.
+
+    Parameters
+    ----------
+    type_ : pyarrow.DataType
+    compared : bool
+        It has to be compared only. Each type can be cast to one that is.
+    rounds : bool
+        It is computed with as float64.
+    """
+    to = "a type that is compared" if compared else ""
     if pat.is_fixed_size_binary(type_):
         to = "pa.binary()"
     elif pat.is_float16(type_):
         to = "pa.float32()"
-    return f"cast it in the source to {to}"
+    elif pat.is_decimal(type_) and (rounds or type_.scale > _MOST_DIGITS):
+        to = "pa.float64(), which rounds"
+    elif pat.is_decimal(type_):
+        to = f"pa.decimal128({min(type_.precision, _MOST_DIGITS)}, {type_.scale})"
+    return to and f"; cast it in the source to {to}"

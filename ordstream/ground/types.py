@@ -225,6 +225,12 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
             raise SchemaError(f"{where}: Arrow refuses a type of this schema: {error}") from error
     if has_schema(given):
         return schema_of_data(given, f"{where}: {wanted}")
+    if hasattr(given, "__next__"):  # what is drawn of it the run would miss, and it may have no end
+        raise SchemaError(
+            f"{where}: {wanted}, got {shown(given)}: the columns of an iterator are not known before it "
+            "runs; give its schema, for example od.Pipeline(first_batch.schema), or a list of pairs of name "
+            "and type"
+        )
     pairs = gone_through(given.items() if isinstance(given, Mapping) else given)
     if pairs and all(isinstance(field, pa.Field) for field in pairs):
         return pa.schema(pairs)

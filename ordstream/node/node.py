@@ -38,7 +38,7 @@ from ordstream.node.feeder import Feeder
 from ordstream.node.merge_log import MergeLog, log_of, of_source
 from ordstream.node.merging import MergedSources
 from ordstream.node.no_table import NoTable
-from ordstream.node.open_streams import open_streams
+from ordstream.node.open_streams import cancelled, open_streams
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
@@ -473,10 +473,13 @@ class Stream(NoTable, Unmoved, Reader):
         exit.
 
         Called by the run itself (its source, a function, a callback) it stops the run; the rest follows when
-        they have returned. After Ctrl-C a function that goes on is interrupted, or left behind.
+        they have returned. After Ctrl-C a function that goes on is interrupted, or left behind. A reader
+        whose stream another thread closes gets Cancelled.
         """
         if self._closed or self._workers.left_behind:
             return
+        if self._read_by not in (None, threading.get_ident()):
+            self._cut = cancelled  # its reader may have got a part, and must not take that for all
         with self._feeder.lock:
             self._exhausted = True
             self._workers.shut()
@@ -575,11 +578,8 @@ class Stream(NoTable, Unmoved, Reader):
 
     def report_later(self) -> Report | Callable[[], Report]:
         """`report`, or what makes it, which takes 0.1 ms and more."""
-        if self._report is None:
-            if self._started:
-                raise RuntimeError("the report is complete when the stream is exhausted or closed")
-            self.close()
-        assert self._report is not None
+        if self._report is None:  # not closed here: who only looks at the stream has not read it
+            raise RuntimeError("the report is complete when the stream is exhausted or closed")
         return self._report
 
     @property

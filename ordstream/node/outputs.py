@@ -6,7 +6,6 @@ bound on what waits in it and one commit point, and no output waits for the read
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordstream._core.flow.reader import PartsReader
 from ordstream.ground.ordertags import OrderTag
 from ordstream.ground.slices import chosen_rows
 from ordstream.node.no_table import NoArray, NoTable
@@ -25,7 +25,7 @@ from ordstream.plan.outputs import Output
 from ordstream.snapshots.snapshot import Snapshot
 
 
-class OutputStream(NoArray, NoTable):
+class OutputStream(NoArray, NoTable, PartsReader):
     """A run in progress with several outputs: an iterator of (name, record batch), and a context manager.
 
     The batches of an output come in its order. A batch of another output says nothing about how far this
@@ -45,13 +45,15 @@ class OutputStream(NoArray, NoTable):
         Of several sources: what was chosen.
     """
 
+    _stream: Stream
+    _through: OrderTag
+
     def __init__(self, stream: Stream, outputs: Sequence[Output]) -> None:
         self._stream, self._outputs = stream, outputs
         more = list(stream.schema)[len(stream._plan.output) :]  # the tags
         self.schemas: Mapping[str, pa.Schema] = MappingProxyType(
             {one.name: pa.schema([*one.schema, *more]) for one in outputs}
         )
-        self._waiting: deque[tuple[str, pa.RecordBatch]] = deque()
         self._through = stream.emitted_through
         self.merge_log = stream.merge_log
 
@@ -60,18 +62,6 @@ class OutputStream(NoArray, NoTable):
 
     def __reduce__(self) -> Any:
         return self._stream.__reduce__()  # refuses
-
-    def __iter__(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        return self
-
-    def __next__(self) -> tuple[str, pa.RecordBatch]:
-        while not self._waiting:
-            self._through = self._stream.emitted_through
-            self._waiting.extend(self._apart(next(self._stream)))
-        found = self._waiting.popleft()
-        if not self._waiting:
-            self._through = self._stream.emitted_through
-        return found
 
     def _apart(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of each output that has some."""
@@ -108,8 +98,8 @@ class OutputStream(NoArray, NoTable):
 
     @property
     def emitted_through(self) -> OrderTag:
-        """The commit point of what the reader has, of all outputs."""
-        return self._through if self._waiting else self._stream.emitted_through
+        """The commit point of what the reader has, of all outputs. Any thread."""
+        return self._through
 
     @property
     def moves(self) -> Sequence[Any]:
@@ -123,8 +113,8 @@ class OutputStream(NoArray, NoTable):
     @property
     def report(self) -> Report:
         """As `Stream.report`; its commit point is what the reader has."""
-        found = self._stream.report
-        return replace(found, emitted_through=self._through) if self._waiting else found
+        found, through = self._stream.report, self.emitted_through
+        return found if found.emitted_through == through else replace(found, emitted_through=through)
 
     @property
     def shed(self) -> Any:

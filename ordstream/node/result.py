@@ -86,6 +86,12 @@ class Result(NoArray):
         def __getitem__(self, key: Any) -> NoReturn:
             raise TypeError(f"a Result has no items; {_ROWS}")
 
+        def __len__(self) -> NoReturn:
+            raise TypeError(f"a Result has no len(): its rows are counted by result.table.num_rows; {_ROWS}")
+
+        def __bool__(self) -> bool:  # else Python would ask for the length
+            return True
+
         # without it pandas.DataFrame does not ask for an array, and says nothing
         def __iter__(self) -> NoReturn:
             raise TypeError(f"a Result has no items; {_ROWS}")

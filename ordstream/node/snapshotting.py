@@ -28,7 +28,7 @@ from ordstream.node.positions import Positions
 from ordstream.node.report import LAST_SNAPSHOTS, SnapshotFigures
 from ordstream.node.settings import Settings
 from ordstream.node.shedding import seen
-from ordstream.node.worker_threads import start
+from ordstream.node.worker_threads import join, start
 from ordstream.plan.clock import clock_said
 from ordstream.plan.plan import Plan
 from ordstream.snapshots.checkpoint import Checkpoint
@@ -237,6 +237,7 @@ class Snapshotting:
         # One waits while one is written; a further one makes the reader wait: memory stays bounded.
         self._waiting: queue.Queue[Any] = queue.Queue(1)
         self._writer: threading.Thread | None = None
+        self._told = False  # the writer, that nothing more comes
         self._in_work = 0
 
     # ------------------------------------------------------------------------------------------ beginning
@@ -470,8 +471,10 @@ class Snapshotting:
         with self._lock:
             self._ended = True
             left, self._asked = list(self._asked), {}
-            writer, self._writer = self._writer, None
         self._fail(left, CheckpointError("the stream ended before a marker passed"))
-        if writer is not None:
-            self._waiting.put(None)
-            writer.join()
+        if self._writer is not None:  # until it has ended: whoever is interrupted here comes again
+            if not self._told:
+                self._waiting.put(None)
+                self._told = True
+            join(self._writer)
+            self._writer = None

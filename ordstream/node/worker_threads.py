@@ -74,7 +74,8 @@ def asker(thread: threading.Thread) -> threading.Thread:
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread that may run user code; an interrupt meanwhile is raised when it has started.
+    """Start a thread that may run user code; what signals' handlers raise meanwhile is raised when it has
+    started.
 
     Raises
     ------

@@ -48,7 +48,7 @@ from ordstream.operators.gathered import (
     is_boolean,
     is_gathered,
 )
-from ordstream.operators.uncomputed import Uncomputed, instead_of
+from ordstream.operators.uncomputed import WITH_STATE, Uncomputed, instead_of, instead_of_type
 from ordstream.reference.base import Row, true_of
 
 MEAN_PLACES = 4  # that the mean of a decimal has more than the column, as in Spark
@@ -174,7 +174,7 @@ class Aggregation(Uncomputed):
         if not numeric or as_float or self.function in ("median", "quantile"):
             column = repr(self.column) if self.expr is None else self.column
             text = f"{where}: {self.function}({column}) is not defined for {type_}"
-            raise SchemaError(text + self._instead(type_))
+            raise SchemaError(text + instead_of_type(self, type_))
         if lengths:
             return type_, index
         if self.function == "mean" and decimals:
@@ -194,27 +194,6 @@ class Aggregation(Uncomputed):
             return True
         plain = is_fixed_number(type_) and not is_temporal(type_) and not pat.is_decimal(type_)
         return self.function in ("median", "quantile") and not plain
-
-    def _instead(self, type_: pa.DataType) -> str:
-        """What to do where it is not defined, for its message."""
-        column = f"od.col({self.column!r})"
-        if pat.is_null(type_):
-            return f", nothing but nulls: cast it, od.{self.function}({column}.cast(pa.float64()))"
-        if self.function in ("var", "std", "median", "quantile") and pat.is_decimal(type_):
-            if self.expr is not None:
-                return ", which it would round: cast the expression, (...).cast(pa.float64())"
-            return (
-                ", which it would round: give it a float64 column, "
-                f"with_columns(as_float={column}.cast(pa.float64()))"
-            )
-        if is_boolean(type_) and self.function == "sum":
-            column = column if self.expr is None else "..."
-            return f": rows where it is true counts od.count(where={column})"
-        if (is_boolean(type_) or is_temporal(type_)) and self.expr is not None:
-            return ": cast the expression to a number, such as (...).cast(pa.int64())"
-        if is_boolean(type_) or is_temporal(type_):
-            return f": give it a number, such as with_columns(as_number={column}.cast(pa.int64()))"
-        return ""
 
 
 def sum_digits(type_: pa.DataType) -> int:
@@ -245,7 +224,7 @@ def bound_aggregations(
             elif isinstance(aggregation, list | tuple):
                 also = "; a list is written behind a star, *[...]"
             elif callable(aggregation):
-                also = "; a function with a state goes to process(function, schema=..., state=...)"
+                also = f"; {WITH_STATE}"
             raise PlanError(
                 f"{where}: a positional aggregation needs a name: od.sum('x').alias('total'){also}"
             )

@@ -102,6 +102,15 @@ def distinct_columns(schema: pa.Schema, columns: Sequence[Any], where: str) -> t
     return indexes
 
 
+def beside_own(added: Sequence[pa.Field], own: Sequence[str], where: str) -> None:
+    """SchemaError where a column that the user names has the name of one of the operator's own."""
+    if taken := sorted({field.name for field in added if field.name in own}):
+        raise SchemaError(
+            f"{where}: duplicate column name(s) {', '.join(map(repr, taken))}: the operator's own columns "
+            f"{', '.join(own)} are in the output, too; give what is added another name"
+        )
+
+
 def list_column(schema: pa.Schema, column: str, where: str) -> tuple[int, pa.DataType]:
     """Index and element type of a list column."""
     index = column_index(schema, column, where)

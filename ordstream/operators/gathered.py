@@ -19,6 +19,7 @@ import pyarrow.types as pat
 from ordstream.errors import SchemaError
 from ordstream.expressions.bound import maximum, minimum
 from ordstream.ground.packed_types import carried, is_core_list, is_packed, packed_format
+from ordstream.ground.type_names import in_source
 from ordstream.ground.types import (
     is_binary,
     is_string,
@@ -65,6 +66,8 @@ def gathered_type(function: str, field: pa.Field, by: pa.Field | None, where: st
             text = f"{where}: {function}: {one.name!r} can't be compared, it is {one.type}"
             if pat.is_null(one.type):  # of what decides: the values' own nulls are refused before
                 text += f", nothing but nulls: cast it, od.col({one.name!r}).cast(pa.float64())"
+            elif not pat.is_nested(one.type):
+                text += in_source(one.type, compared=True)
             raise SchemaError(text)
     if function in ("median", "quantile"):
         return pa.float64()
@@ -150,8 +153,8 @@ def quantile_of(values: Sequence[Any], q: float) -> float:
     value = ordered[below]
     if place > below and ordered[below + 1] != value:
         after, part = ordered[below + 1], place - below
-        if math.isinf(after - value) and math.isfinite(value) and math.isfinite(after):
-            return value * (1.0 - part) + after * part  # they are further apart than a float64 can say
+        if math.isinf(after - value):  # one is infinite, or they are further apart than a float64 can say
+            return value * (1.0 - part) + after * part
         value += (after - value) * part
     return value
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ordstream.errors import PlanError
-from ordstream.ground.duration import Duration, nanoseconds, time_span
+from ordstream.ground.duration import Duration, nanoseconds, of_arrow, time_span
 from ordstream.ground.numbers import as_int
 from ordstream.ground.types import column_index
 from ordstream.operators.arguments import column_name
@@ -59,7 +59,7 @@ def every(column: str, period: Duration) -> Every:
 
 def _check_period(period: Any) -> None:
     """PlanError for what is a period of no column; what its column's unit needs is checked by `bind`."""
-    given = as_int(period)
+    given = as_int(of_arrow(period))
     if isinstance(given, int) and not isinstance(given, bool):
         length: Any = given
     elif isinstance(given, str | datetime.timedelta | np.timedelta64):

@@ -21,7 +21,7 @@ from ordstream.operators.aggregation import (
     columns_of_aggregates,
     overflow_of_sums,
 )
-from ordstream.operators.arguments import Columns, named_columns, nonempty
+from ordstream.operators.arguments import Columns, beside_own, named_columns, nonempty
 from ordstream.operators.gathered import element_of, is_apart, list_of, listed_values
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.state import accumulator_fields, state_rows
@@ -87,6 +87,7 @@ class Sessionize(Operator):
             fields.append(pa.field(nonempty(output, where), list_of(schema.field(index), where)))
             indexes.append(index)
         more, aggregates = bound_aggregations((), aggregate or {}, schema, where)
+        beside_own([*fields[3:], *more], ("start", "end", "count"), where)
         for bound in aggregates:
             if bound.column is not None and bound.gathered(is_apart(schema.field(bound.column).type)):
                 raise PlanError(

@@ -22,7 +22,7 @@ from ordstream.operators.aggregation import (
     columns_of_aggregates,
     overflow_of_sums,
 )
-from ordstream.operators.arguments import emission
+from ordstream.operators.arguments import beside_own, emission
 from ordstream.operators.clocks import Clock, clock_at, clock_text
 from ordstream.operators.gathered import is_apart
 from ordstream.operators.operator import Operator, Site
@@ -84,6 +84,7 @@ class Window(Operator):
         shown = pa.int64() if pat.is_integer(type_) else type_
         fields = [pa.field("start", shown), pa.field("end", shown), *more]
         fields += [pa.field("closed", pa.bool_())] * (emit == "both")
+        beside_own(more, ("start", "end", *["closed"] * (emit == "both")), where)
         return cls(
             **site.fields(site.behind_key(fields)),
             window=window,

@@ -40,28 +40,32 @@ _ELSEWHERE = {
     "with_columns(name=od.when(condition).then(value).otherwise(od.col(name)))": "replace mask",
     "aggregate with od.count, od.mean, od.std, od.min, od.quantile and od.max": "describe summary",
     "rename, all names at once": "toDF set_axis",
-    "run(data).table, which stays; a pipeline holds no rows": "cache persist checkpoint shape height width",
+    "run(data).table, which stays; a pipeline holds no rows": "cache persist checkpoint shape height",
     "run(data, workers=, processes=), or od.spark.apply(..., nodes=)": (
         "repartition coalesce parallelize parallelism set_parallelism setParallelism"
     ),
     "inspect(print)": "peek print",
     "reorder(time, slack=...)": (
-        "withWatermark with_watermark assign_timestamps_and_watermarks assignTimestampsAndWatermarks"
+        "watermark withWatermark with_watermark assign_timestamps_and_watermarks "
+        "assignTimestampsAndWatermarks"
     ),
     "reorder(time, slack=..., late=...)": "allowed_lateness allowedLateness",
     "emit='final' of an aggregation; a window says nothing before it closes, unless emit= asks for it": (
         "suppress"
     ),
     "join_interval": "interval_join intervalJoin",
+    "len(pipeline.schema)": "width",
     "schema": "columns dtypes print_schema printSchema",
-    "scan": "cumulate expanding",
+    "scan": "accumulate cumulate expanding",
     "cum_sum": "cumsum",
     "cum_count": (
         "cumcount row_number with_row_index with_row_count zipWithIndex monotonically_increasing_id"
     ),
     "cum_min": "cummin",
     "cum_max": "cummax",
-    "deduplicate": "drop_duplicates dropDuplicates dropDuplicatesWithinWatermark unique distinct",
+    "deduplicate": (
+        "dedup dedupe drop_duplicates dropDuplicates dropDuplicatesWithinWatermark unique distinct"
+    ),
     "head": "limit first_n take",
     "cum_count('n'), then filter(od.col('n') == n)": "nth",
     "tail": "last_n",
@@ -90,9 +94,20 @@ _ELSEWHERE = {
     "stream(data), or od.spark.stream(...)": "writeStream foreachBatch sink_to add_sink addSink sink to",
     "name= of each operator": "uid set_uid setName set_name",
     "run(data).table, a table of pyarrow": (
-        "to_dict to_dicts to_numpy to_list tolist item write_parquet write_csv write_ipc sink_parquet "
-        "sink_csv sink_ipc to_parquet to_csv to_feather"
+        "to_dict to_dicts to_numpy to_list tolist item write_parquet write_csv write_ipc "
+        "to_parquet to_csv to_feather"
     ),
+    **{
+        f"stream(data), and write_batch(batch) of {writer}(path, pipeline.schema) for each batch": name
+        for name, writer in {
+            "sink_parquet": "pyarrow.parquet.ParquetWriter",
+            "sink_csv": "pyarrow.csv.CSVWriter",
+            "sink_ipc": "pyarrow.ipc.new_file",
+        }.items()
+    },
+    "inspect(function), or a loop over stream(data)": "for_each foreach forEach",
+    "stream(data), which goes no faster than its batches are read: wait there": "throttle rate_limit",
+    "window(od.session(gap), time=...).aggregate(x=od.last(column)), behind key_by": "debounce",
     "stream(data), which gives batches": "iter_rows iter_slices itertuples iterrows toLocalIterator",
     "run(data), or stream(data)": (
         "collect execute compute start to_arrow toArrow toPandas to_pandas to_polars show write"

@@ -90,13 +90,9 @@ def check_frame(df: Any) -> None:
         )
     if df.isStreaming:
         raise PlanError(
-            "a streaming DataFrame can't be run in order: Spark hands it over in micro-batches, with which "
-            "every state would start anew, "
-            "and sorts none of it. Read what has arrived as a batch (spark.read), or feed the pipeline on "
-            "one machine with "
-            "pipeline.stream(batches). In foreachBatch the same holds: there a pipeline starts anew with "
-            "each batch, which is right only "
-            "if it keeps no state"
+            "a streaming DataFrame runs with od.spark.stream(pipeline, df, ...), which keeps states from "
+            "one micro-batch to the next; od.spark.apply is for one that is whole, such as what has arrived "
+            "(spark.read). In foreachBatch apply would start anew with each batch"
         )
 
 
@@ -227,9 +223,15 @@ def sorted_inside(rows: DataFrame, by: Sequence[Column], first: DataType | None)
     are few where the rows come sorted by the first key.
     """
     if len(by) > 1 and first is not None and _is_radix_sorted(first):
-        # a condition that keeps Spark from taking a sort in front of a sort for superfluous
-        rows = rows.sortWithinPartitions(by[0]).where(F.spark_partition_id() >= 0)
+        rows = stays_sorted(rows.sortWithinPartitions(by[0]))
     return rows.sortWithinPartitions(*by)
+
+
+def stays_sorted(rows: DataFrame) -> DataFrame:
+    """Rows that were sorted in each partition, with a condition that keeps Spark from taking that sort for
+    superfluous in front of another one: of ours, or the one by which a partitioned write groups its rows.
+    """
+    return rows.where(F.spark_partition_id() >= 0)
 
 
 def carry(

@@ -569,7 +569,8 @@ def worker_options(asked: int | str | None) -> dict[str, Any]:
 
 def _out_of_order(row: int, other: int, order_by: tuple[str, ...], of: str) -> SourceError:
     """`row`, which follows `other` (both from 1), should come before it."""
-    return SourceError(f"row {row} of the {of} comes before row {other} in the order {', '.join(order_by)}")
+    text = f"row {row} of the {of} comes before row {other} in the order {', '.join(order_by)}"
+    return SourceError(f"{text}: leave presorted out, and Spark sorts them")
 
 
 def _task_key(context: TaskContext | None) -> TaskKey:

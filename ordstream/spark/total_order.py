@@ -35,7 +35,7 @@ from ordstream.fragments.exchange import NODE, RangeRoute
 from ordstream.ground.ordercheck import SortKey
 from ordstream.ground.ordertags import SERIAL_BITS
 from ordstream.plan.columns import passed_source_columns
-from ordstream.spark.columns import CUT_BY, ROW, Carried, directed, sorted_inside, user_names
+from ordstream.spark.columns import CUT_BY, ROW, Carried, directed, sorted_inside, stays_sorted, user_names
 from ordstream.spark.executor import ROW_BITS, ROW_MASK, SERIAL, RestoreFunction, carried_name
 from ordstream.spark.in_files import has_own_places
 from ordstream.spark.mark_rows import PLACE, REST
@@ -84,7 +84,7 @@ def _by_serials(job: Job, carried: Carried, presorted: bool, tags: bool, as_they
         rows = job.through(rows, len(job.fragments), leaves="place")
         to = F.least(F.shiftright(PLACE, SERIAL_BITS), F.lit(ranges - 1))  # which leaves NULL out
         rows = rows.repartitionById(ranges, to.cast("int"))
-        rows = sorted_inside(rows, by_place(rows), LongType())
+        rows = stays_sorted(sorted_inside(rows, by_place(rows), LongType()))
     else:
         rows = _end_in_order(job, rows, 0 if only_at_end else ranges)
     if count is None:
@@ -131,9 +131,10 @@ def _without_serials(job: Job, carried: Carried) -> DataFrame | None:
     rows = rows.repartitionById(sort.ranges + nodes * job.emits_at_end, F.col(NODE))
     by = [directed(key) for key in behind]
     if not job.emits_at_end:
-        return user_names(sorted_inside(rows, by, kinds[0]), output)
+        return user_names(stays_sorted(sorted_inside(rows, by, kinds[0])), output)
     ordinary, at_end = _halves(rows, sort.ranges, [key.column for key in behind] + [REST])
-    return user_names(sorted_inside(ordinary, by, kinds[0]).union(at_end.orderBy(REST)), output)
+    ordinary = stays_sorted(sorted_inside(ordinary, by, kinds[0]))
+    return user_names(ordinary.union(at_end.orderBy(REST)), output)
 
 
 def _cuts_finely(kinds: Sequence[DataType], asked: int) -> bool:
@@ -221,7 +222,7 @@ def _end_in_order(job: Job, rows: DataFrame, ranges: int) -> DataFrame:
         return rows.orderBy(REST)
     ordinary, at_end = _halves(rows, ranges, [PLACE, REST])
     by = by_place(rows) if job.widens else [F.col(PLACE)]
-    return sorted_inside(ordinary, by, LongType()).union(at_end.orderBy(REST))
+    return stays_sorted(sorted_inside(ordinary, by, LongType())).union(at_end.orderBy(REST))
 
 
 def _halves(rows: DataFrame, ranges: int, read: Sequence[str]) -> tuple[DataFrame, DataFrame]:

@@ -10,6 +10,7 @@ import ordstream as od
 
 pytest.importorskip("pyspark")
 
+import pyarrow.parquet as pq
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F
 
@@ -140,6 +141,39 @@ def test_the_rows_are_those_of_one_node_in_its_order(frames, pipeline, order, fr
     plan = found._jdf.queryExecution().executedPlan().toString()
     numbered = order in ("texts", "doubles", "computed") or frame in ("arrays", "texts")
     assert ("AttachDistributedSequence" in plan or "ZipWithIndex" in plan) == numbered
+
+
+WRITTEN = {
+    "one key": (lambda source: source.key_by("k").count("c"), {}),
+    "two keys": (lambda source: source.key_by("k").scan(c=od.count()).key_by("small").lag("c"), {}),
+    "a function in front": (lambda source: source.filter(lambda x: x["n"] > 9).key_by("k").count("c"), {}),
+    "what the end causes": (lambda source: source.key_by("k").lead("n"), {}),
+    "that, and serials": (lambda source: source.key_by("k").lead("n").key_by("small").lag("n"), {}),
+    "what has tags": (lambda source: source.key_by("k").count("c"), {"tags": True}),
+    "one node": (lambda source: source.key_by("k").count("c"), {"nodes": 1}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+@pytest.mark.parametrize("case", WRITTEN)
+def test_a_partitioned_write_keeps_the_order_in_its_files(spark, frames, tmp_path, case, adaptive):
+    steps, options = WRITTEN[case]
+    source = frames["files"].select("k", "n", "small")
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        found = apply(steps(od.Pipeline(source)), source, order_by=["small", "n"], **{"nodes": 3} | options)
+        found = found.withColumn("part", F.coalesce("k", F.lit(0)) % 2)
+        expected = found.toArrow().to_pylist()
+        found.write.partitionBy("part").parquet(str(tmp_path / "rows"))
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+    columns = [name for name in found.columns if name != "part"]
+    for part in (0, 1):
+        files = sorted((tmp_path / "rows" / f"part={part}").glob("*.parquet"))
+        tables = [pq.ParquetFile(file).read().select(columns).to_pylist() for file in files]
+        assert len(files) > 1 or options.get("nodes") == 1
+        wanted = [{name: row[name] for name in columns} for row in expected if row["part"] == part]
+        assert [row for table in tables for row in table] == wanted
 
 
 def test_no_partition_has_most_of_the_rows_however_many_tie(frames):

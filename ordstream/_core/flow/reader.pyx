@@ -6,10 +6,13 @@ threads. Compiled code checks for signals only inside the Python code that it ca
 reading closes the stream.
 """
 from _thread import RLock, get_ident
+from collections import deque
 
 import pyarrow as pa
 
 from ordstream._core.ground.arrow_stream import export_stream
+
+FROM_INSIDE = "a stream can't be read by its own source, functions or progress callback"
 
 
 cdef class Reader:
@@ -31,6 +34,8 @@ cdef class Reader:
     # A value that the subclass sets with each batch, and the one of the last batch that the caller got.
     cdef public object _offered
     cdef public object _delivered
+    # Makes what the reader gets in place of the end, where somebody else closed the stream before; or None.
+    cdef public object _cut
     # Whether an Arrow consumer has begun to read: arrow_stream.pyx.
     cdef public bint _handed_over
     # Seconds after which `_read` returns an empty batch if there is no other; 0: it waits.
@@ -47,7 +52,7 @@ cdef class Reader:
         """The next batch; at the end, or when reading fails or is interrupted, the stream is closed
         first."""
         if self._exhausted:
-            raise StopIteration
+            raise StopIteration if self._cut is None else self._cut()
         cdef bint inside = False
         batch = None
         before = self._delivered
@@ -68,13 +73,15 @@ cdef class Reader:
                     # The stream does not keep what it raises: its traceback has the reader's frames, which
                     # have the stream, and such a circle would keep the data until Python's collector comes.
                     failure, self._failure = self._failure, None
+                    if failure is None and self._cut is not None:
+                        failure = self._cut()
                     raise StopIteration if failure is None else failure
         except BaseException:
             self._delivered = before  # a batch that was read does not reach the caller
             close_surely(self)
             raise
         if inside:
-            raise RuntimeError("a stream can't be read by its own source, functions or progress callback")
+            raise RuntimeError(FROM_INSIDE)
         return batch
 
     def __enter__(self):
@@ -104,6 +111,70 @@ cdef class Reader:
     def to_pandas(self, **options):
         """The rest of the output as a pandas DataFrame; options as for `pyarrow.Table.to_pandas`."""
         return pa.Table.from_batches(list(self), schema=self.schema).to_pandas(**options)
+
+
+cdef class PartsReader:
+    """An iterator over what the batches of a stream are taken apart into. The subclass provides
+    `_apart(batch)`: the parts of a batch, in order.
+
+    A batch whose parts can't be made (an interrupt, no memory) does not reach the caller: the stream is
+    closed, and the commit point stays in front of it.
+
+    Thread safety: one thread at a time reads, others wait. Ownership: none.
+    """
+    cdef public object _stream
+    # The commit point of what the caller has: in front of a batch until he has all of its parts. Any thread.
+    cdef public object _through
+    cdef object _after    # behind the batch whose parts wait
+    cdef object _waiting  # parts of one batch
+    cdef object _lock
+    cdef bint _taking
+    cdef bint _lost       # parts of a batch never reached the caller: the commit point stays
+
+    def __cinit__(self):
+        self._waiting = deque()
+        self._lock = RLock()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        """The next part; at the end, or when reading fails or is interrupted, the stream is closed first."""
+        with self._lock:
+            if self._taking:
+                raise RuntimeError(FROM_INSIDE)
+            self._taking = True
+            try:
+                if self._waiting and self._stream._closed:    # as a batch that nobody has taken
+                    self._lost = True
+                    self._waiting.clear()
+                while not self._waiting:
+                    self.take_apart()
+            finally:
+                self._taking = False
+            found = self._waiting.popleft()
+            if not self._waiting:
+                self._through = self._after
+        return found
+
+    cdef take_apart(self):
+        """Put the parts of the next batch into `_waiting`."""
+        try:
+            batch = next(self._stream)
+        except BaseException:
+            if not self._lost:
+                self._through = self._stream.emitted_through
+            raise
+        try:
+            waiting = deque(self._apart(batch))
+            self._after = self._stream.emitted_through
+            if not waiting:
+                self._through = self._after
+        except BaseException:
+            self._lost = True
+            close_surely(self._stream)
+            raise
+        self._waiting = waiting
 
 
 cdef close_surely(reader):

@@ -30,8 +30,9 @@ cdef object bits_of(const uint8_t* valid, int64_t n):
     return pa.py_buffer(bits)
 
 
-cdef object array_of(bint text, const char* data, const uint8_t* valid, int64_t n):
-    """Values of the stack as an array: large_string, or int64."""
+cdef object array_of(object call, bint text, const char* data, const uint8_t* valid, int64_t n):
+    """Values of the stack as an array: large_string, int64, or a decimal of 128 bits, which Arrow has as the
+    stack has it."""
     cdef const View* views = <const View*> data
     cdef object bits = None if valid == NULL else bits_of(valid, n)
     cdef bytes offsets
@@ -39,6 +40,9 @@ cdef object array_of(bint text, const char* data, const uint8_t* valid, int64_t 
     cdef int64_t* at
     cdef const char* first
     cdef int64_t i
+    if call.takes_wide:
+        return pa.Array.from_buffers(pa.decimal128(38, 0), n, [bits, pa.py_buffer(
+            PyBytes_FromStringAndSize(data, n * 16))])
     if not text:
         return pa.Array.from_buffers(pa.int64(), n, [bits, pa.py_buffer(
             PyBytes_FromStringAndSize(data, n * 8))])
@@ -54,7 +58,7 @@ cdef object array_of(bint text, const char* data, const uint8_t* valid, int64_t 
 
 
 cdef int take(object result, int width, int64_t n, Worker* w, char* out) except -1:
-    """Copy a result to the stack: bool, int64, or views into the scratch."""
+    """Copy a result to the stack: bool, int64, a decimal of 128 bits, or views into the scratch."""
     cdef const char* values
     cdef const int64_t* at
     cdef char* copied
@@ -72,6 +76,8 @@ cdef int take(object result, int width, int64_t n, Worker* w, char* out) except 
         values = <const char*> address
         for i in range(n):
             out[i] = values[(first + i) >> 3] >> ((first + i) & 7) & 1
+    elif pa.types.is_decimal128(result.type):
+        memcpy(out, <const char*> address + first * 16, <size_t> n * 16)
     else:
         at = <const int64_t*> address + first
         copied = scratch_alloc(w, at[n] - at[0] + 1)
@@ -114,7 +120,7 @@ cdef int call_once(object call, bint text, int width, const char* data, const ui
     there = None
     while True:
         try:
-            given = array_of(text, data, valid, n)
+            given = array_of(call, text, data, valid, n)
             if bad == NULL:
                 result = call.array(given)
             else:
@@ -270,7 +276,7 @@ cdef int arrow_call(
 ) noexcept nogil:
     """out = call(data).
 
-    Parameters: `text`: views, else int64; `width`: of a result; `bad`: a FailureCode per row, or NULL on a
+    Parameters: `text`: views, else numbers; `width`: of a result; `bad`: a FailureCode per row, or NULL on a
     first try. Thread safety: any worker. Ownership: strings lie in the worker's scratch.
     Returns: 0; -1: no memory; 1: a row has no answer, and `bad` is NULL. A result under a null is 0, or any
     number. Cost: ~5 us, and 2 to 60 ns per row.
@@ -288,6 +294,7 @@ cdef int arrow_answers(
     char* out, uint8_t* bad,
 ) noexcept:
     """arrow_call, with the GIL."""
+    cdef bint wide
     cdef int64_t i
     try:
         if text and not call.gives_lists:
@@ -308,12 +315,13 @@ cdef int arrow_answers(
     except BaseException:                                     # row by row it is told which have none
         pass
     try:
+        wide = text or call.takes_wide
         for i in range(n):
             memset(out + i * width, 0, width)
             if valid != NULL and valid[i] == 0:
                 continue
             try:
-                call_once(call, text, width, data + i * (16 if text else 8), NULL, 1, w,
+                call_once(call, text, width, data + i * (16 if wide else 8), NULL, 1, w,
                           out + i * width, NULL)
             except Exception:
                 if bad[i] == 0:

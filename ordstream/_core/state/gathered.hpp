@@ -17,9 +17,9 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <unordered_map>
 #include <utility>
 #include <vector>
+#include "counted_values.hpp"
 #include "gathered_values.hpp"
 #include "sorted_words.hpp"
 
@@ -176,7 +176,7 @@ inline bool is_end(const OrdGatherSpec* spec) {
 template <class V>
 struct Distinct : Gathered<V, Nothing> {
     using One = Item<V, Nothing>;
-    std::unordered_map<V, int64_t> times;
+    CountedValues<V> times;
 
     using Gathered<V, Nothing>::Gathered;
     static void normal(Word* v, int32_t order) {
@@ -187,15 +187,11 @@ struct Distinct : Gathered<V, Nothing> {
     static void normal(Text*, int32_t) {}
     void change(One* one) override { normal(&one->value, this->spec->value); }
     void take(const One& one, int64_t) override {
-        auto found = times.try_emplace(one.value, 0).first;
-        if (found->second++ == 0) this->texts += held(found->first);
+        if (const auto* fresh = times.add(one.value)) this->texts += held(fresh->value);
     }
     void forget(const One& one, int64_t) override {
-        auto found = times.find(one.value);
-        if (--found->second == 0) {
-            this->texts -= held(found->first);
-            times.erase(found);
-        }
+        V left{};
+        if (times.drop(one.value, &left)) this->texts -= held(left);
     }
     bool shown(OrdShown* to) override {
         to->word = static_cast<int64_t>(times.size());
@@ -204,15 +200,12 @@ struct Distinct : Gathered<V, Nothing> {
     void write_kept(Writer* w) override {
         std::vector<const V*> sorted;
         sorted.reserve(times.size());
-        for (const auto& entry : times) sorted.push_back(&entry.first);
+        times.each([&sorted](const V& v) { sorted.push_back(&v); });
         std::sort(sorted.begin(), sorted.end(), [](const V* a, const V* b) { return *a < *b; });
         for (const V* v : sorted) w->put(*v);
     }
     int64_t bytes() const override {
-        // a node: the entry, its successor, perhaps its hash
-        const size_t nodes = times.size() * (sizeof(std::pair<V, int64_t>) + 2 * sizeof(void*));
-        const size_t table = times.bucket_count() * sizeof(void*);
-        return Gathered<V, Nothing>::bytes() + static_cast<int64_t>(nodes + table);
+        return Gathered<V, Nothing>::bytes() + times.bytes();
     }
 };
 
@@ -244,8 +237,8 @@ struct Quantile : Gathered<Word, Nothing> {
         if (place > below) {
             const double next = at(i + 1);
             const double part = place - below;
-            if (std::isinf(next - v) && std::isfinite(v) && std::isfinite(next))
-                v = v * (1.0 - part) + next * part;  // they are further apart than a double can say
+            if (std::isinf(next - v))  // one is infinite, or they are further apart than a double can say
+                v = v * (1.0 - part) + next * part;
             else if (next != v)
                 v = v + (next - v) * part;
         }

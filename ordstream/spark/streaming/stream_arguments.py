@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -14,7 +15,7 @@ from pyspark.sql.types import DataType
 
 from ordstream.errors import PlanError, shown
 from ordstream.ground.choices import is_one_of, is_text
-from ordstream.ground.duration import nanoseconds
+from ordstream.ground.duration import nanoseconds, of_arrow
 from ordstream.spark.balancer import Balancer
 from ordstream.spark.grouping import KINDS, NAMES
 from ordstream.spark.names import find_column, is_case_sensitive
@@ -38,7 +39,8 @@ def slack_of(slack: Any, df: DataFrame, order: tuple[str, ...]) -> int | None:
     whole = kind in ("tinyint", "smallint", "integer", "int", "long", "bigint", "short", "byte")
     if isinstance(slack, int) and not isinstance(slack, bool) and slack >= 0 and whole:
         return slack
-    if isinstance(slack, str | timedelta) and kind in ("timestamp", "timestamp_ntz"):
+    slack = of_arrow(slack)
+    if isinstance(slack, str | timedelta | np.timedelta64) and kind in ("timestamp", "timestamp_ntz"):
         span = nanoseconds(slack, "slack")
         if span >= 0:
             return round(span / 1000)

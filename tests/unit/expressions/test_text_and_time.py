@@ -257,7 +257,7 @@ def test_when_then_is_when_with_two_arguments():
         (pa.array([1], pa.time32("s")), lambda: X.dt.date(), "a time of day has no date"),
         (ROME, lambda: X.cast(pa.timestamp("ms")), "replace_time_zone change zones"),
         (INTS, lambda: X.cast("int33"), "'int33' is no type: "),
-        (pa.array([decimal.Decimal("1.5")]), lambda: X.cast(str), "no cast|cast"),
+        (pa.array([decimal.Decimal("1.5")]), lambda: X.cast(int), "no cast .* may lose digits"),
         (FLOATS, lambda: X.round(1.5), "decimals must be an int"),
         (FLOATS, lambda: X.log(1), "base must be a positive finite number"),
         # Arrow crashed with these two: it reads beyond an empty format, and multiplies a width by four

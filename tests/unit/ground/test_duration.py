@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -88,3 +89,46 @@ def test_every_place_takes_a_text():
 def test_nanoseconds_are_exact():
     assert nanoseconds("0.123456789s", "it") == 123_456_789
     assert nanoseconds(datetime.timedelta(microseconds=1), "it") == 1000
+
+
+SPAN = pa.scalar(90, pa.duration("s"))
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_durations_of_arrow(unit):
+    """Also of nanoseconds, which `as_py` needs pandas for."""
+    span = SPAN.cast(pa.duration(unit))
+    assert nanoseconds(span, "it") == 90 * 10**9
+    assert time_span(span, pa.field("ts", pa.timestamp("ms")), "it") == 90_000
+    with pytest.raises(od.PlanError, match="it must be a timedelta or"):
+        nanoseconds(pa.scalar(None, span.type), "it")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p, span: p.window(od.tumbling(span), time="ts").aggregate(n=od.count()),
+        lambda p, span: p.window(od.hopping(span, every=span), time="ts").aggregate(n=od.count()),
+        lambda p, span: p.window(od.session(span), time="ts").aggregate(n=od.count()),
+        lambda p, span: p.window(od.rolling(span), time="ts").aggregate(n=od.count()),
+        lambda p, span: p.reorder("ts", slack=span),
+        lambda p, span: p.deduplicate("k", within=span, time="ts"),
+        lambda p, span: p.key_by("k").sessionize("ts", span),
+        lambda p, span: p.select(y=od.col("ts").dt.truncate(span)),
+        lambda p, span: p.select(y=od.col("ts") + span),
+    ],
+)
+def test_arrow_s_and_numpy_s_spans_do_what_python_s_does(make):
+    rows = pa.table({"k": [1, 1, 1], "ts": pa.array([0, 80 * 10**6, 200 * 10**6], pa.timestamp("us"))})
+    pipeline = od.Pipeline(rows.schema)
+    python, numpy = datetime.timedelta(seconds=90), np.timedelta64(90, "s")
+    expected = make(pipeline, python).run(rows).table
+    assert make(pipeline, SPAN).run(rows).table.equals(expected)
+    assert make(pipeline, numpy).run(rows).table.equals(expected)
+    assert od.every("ts", SPAN).bind(rows.schema) == od.every("ts", python).bind(rows.schema)
+
+
+def test_a_month_of_numpy_s_is_no_interval():
+    pipeline = od.Pipeline({"ts": pa.timestamp("us")})
+    with pytest.raises(od.SchemaError, match="has no length: write '1mo'"):
+        pipeline.select(y=od.col("ts").dt.truncate(np.timedelta64(1, "M")))

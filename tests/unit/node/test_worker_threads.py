@@ -4,6 +4,7 @@ stays.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -194,3 +195,31 @@ def test_a_thread_that_can_not_start_is_named_with_what_to_do(
         od.Pipeline(rows.schema).filter(od.col("x") > 3).run(rows, workers=2)
     monkeypatch.undo()
     assert not [one.name for one in threading.enumerate() if one.name.startswith("ordstream-worker")]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signal")
+@pytest.mark.parametrize("starts", ["ordstream-worker", "ordstream-snapshots"])
+def test_what_a_signal_s_handler_raises_at_a_thread_s_start_is_raised(starts, monkeypatch, tmp_path):
+    class TooLong(Exception):
+        pass
+
+    def too_long(*_):
+        raise TooLong
+
+    def start(thread):
+        if thread.name.startswith(starts):
+            signal.raise_signal(signal.SIGALRM)
+        begin(thread)
+
+    begin = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", start)
+    table = pa.table({"x": range(10_000)})
+    pipeline = od.Pipeline(table.schema).cum_count()
+    before = signal.signal(signal.SIGALRM, too_long)
+    try:
+        with pytest.raises(TooLong):
+            list(pipeline.stream(table, workers=2, chunk_rows=100, checkpoint=tmp_path, every=1000))
+        assert signal.getsignal(signal.SIGALRM) is too_long
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not [one.name for one in threading.enumerate() if one.name.startswith("ordstream")]

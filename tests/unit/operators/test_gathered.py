@@ -273,3 +273,43 @@ def test_windows_that_rows_close_give_their_values_back(kind):
 def test_a_quantile_is_a_number_from_0_to_1(q):
     with pytest.raises(od.PlanError, match="q must be a number from 0 to 1, got "):
         od.quantile("x", q)
+
+
+@pytest.mark.parametrize(
+    ("values", "q", "expected"),
+    [
+        ([-math.inf, 1.0], 0.5, -math.inf),
+        ([1.0, math.inf], 0.5, math.inf),
+        ([-math.inf, 1.0, math.inf], 0.25, -math.inf),
+        ([-math.inf, 1.0, math.inf], 0.75, math.inf),
+        ([-math.inf, -math.inf, 1.0], 0.25, -math.inf),
+        ([-math.inf, math.inf], 0.5, math.nan),
+        ([-math.inf, 1.0, math.inf], 0.5, 1.0),
+        ([-1.7e308, 1.7e308], 0.5, 0.0),
+    ],
+)
+def test_a_quantile_beside_an_infinite_value_is_infinite(values, q, expected):
+    source = pa.table({"k": [1] * len(values), "x": values})
+    pipeline = od.Pipeline(source.schema).key_by("k").aggregate(q=od.quantile("x", q), emit="final")
+    for found in (pipeline.run(source), run_serial(pipeline, source)):
+        assert repr(found.table["q"].to_pylist()) == repr([expected])
+
+
+@pytest.mark.parametrize("step", [1, 8, 1 << 20, 1 << 32, 1 << 61, 0x9E3779B97F4A7C15 // 2])
+@pytest.mark.parametrize("distinct", [3, 4, 7, 40, 900])
+def test_distinct_values_come_and_go(step, distinct):
+    rng = random.Random(distinct)
+    values = [(step * rng.randrange(distinct) + (1 << 63)) % (1 << 64) - (1 << 63) for _ in range(3000)]
+    source = pa.table({"ts": range(3000), "k": [rng.randrange(3) for _ in values], "x": values})
+    source = source.append_column("s", source["x"].cast(pa.string()))
+    calls = {"n": od.count_distinct("x"), "m": od.count_distinct("s")}
+    window = od.rolling(distinct * 2)
+    pipeline = od.Pipeline(source.schema).key_by("k").window(window, time="ts").aggregate(**calls)
+    seen: list[list[tuple[int, int]]] = [[], [], []]
+    expected = []
+    for ts, k, x in zip(*(source[name].to_pylist() for name in ("ts", "k", "x")), strict=True):
+        seen[k].append((ts, x))
+        expected.append(len({x for at, x in seen[k] if at > ts - distinct * 2}))
+    for options in ({"workers": 0}, {"workers": 2, "buckets": 2, "chunk_rows": 64}):
+        found = pipeline.run(source, **options).table
+        assert found["n"].to_pylist() == found["m"].to_pylist() == expected

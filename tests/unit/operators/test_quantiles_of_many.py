@@ -53,6 +53,8 @@ def quantile(ordered, q):
     below = math.floor((len(ordered) - 1) * q)
     v, part = ordered[below], (len(ordered) - 1) * q - below
     if part and ordered[below + 1] != v:
+        if math.isinf(v):
+            return v  # as NumPy and DuckDB
         v += (ordered[below + 1] - v) * part
     return v
 

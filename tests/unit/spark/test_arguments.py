@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import ordstream as od
@@ -147,3 +150,14 @@ def test_a_misspelt_checkpoint_is_told_before_anything_else(tmp_path):
     for options in ({}, {"pipeline": P}):
         with pytest.raises(od.CheckpointError, match="nix: there is no such folder: name the folder that"):
             od.spark.finish(tmp_path / "nix", **options)
+
+
+@pytest.mark.parametrize(
+    "slack",
+    ["90s", datetime.timedelta(seconds=90), np.timedelta64(90, "s"), pa.scalar(90, pa.duration("s"))],
+)
+def test_slack_is_a_duration_of_any_library(slack, monkeypatch):
+    stream_arguments = pytest.importorskip("ordstream.spark.streaming.stream_arguments")
+    types = pytest.importorskip("pyspark.sql.types")
+    monkeypatch.setattr(stream_arguments, "kind_of", lambda df, name: types.TimestampType())
+    assert stream_arguments.slack_of(slack, None, ("ts",)) == 90_000_000
