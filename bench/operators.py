@@ -15,6 +15,7 @@ import argparse
 import functools
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -473,7 +474,8 @@ def page(figures: dict[str, Any]) -> str:
         cells = [f"`{name}`", "; ".join(texts), ", ".join(kinds), ", ".join(state), *numbers, ratio]
         lines.append(f"| {' | '.join(cells)} |")
     if machine := figures.get("about"):
-        lines.append("\nMeasured on: " + ", ".join(f"{key} {value}" for key, value in machine.items()) + ".")
+        told = "Measured on: " + ", ".join(f"{key} {value}" for key, value in machine.items()) + "."
+        lines.append("\n" + textwrap.fill(told, 108, break_on_hyphens=False))
     else:
         lines.append("\nNo figures were measured yet for these operators.")
     return HEAD + "\n".join(lines) + "\n"
