@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordstream._core.ground import arrow as core_arrow
-from ordstream.errors import PlanError, SourceError
+from ordstream.errors import OrdstreamError, PlanError, SourceError, told
 from ordstream.ground.duration import nanoseconds
+from ordstream.ground.user_code import place_of
 from ordstream.node import source
 from ordstream.node.merge_log import MergeLog
 from ordstream.node.positions import Positions
@@ -80,6 +81,12 @@ class _Waiting:
             batch = next(self.batches, None)
         except SourceError as error:
             raise SourceError(f"source {self.name!r}: {error}") from error.__cause__
+        except (OrdstreamError, MemoryError):
+            raise
+        except Exception as error:
+            text = f"source {self.name!r}: it failed after {self.taken} tuples: {told(error)}"
+            place = place_of(error)
+            raise SourceError(f"{text}\n  at: {place}" if place else text) from error
         if batch is None:
             self.ended = True
             return

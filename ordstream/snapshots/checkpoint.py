@@ -138,10 +138,11 @@ class Checkpoint:
             begun = max((number for _, number in _numbered(self._states, _STATE)), default=0)
             self._last = self._newest()  # the last snapshot that this object knows of
         except OSError as error:
-            raise CheckpointError(
-                f"{error.filename or folder}: the checkpoint can't be opened: {error.strerror or error}; "
-                "name a folder that this process may write to"
-            ) from error
+            advice = "name a folder that this process may write to"
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                advice = "allow more (ulimit -n), or keep fewer files open"
+            what = f"the checkpoint can't be opened: {error.strerror or error}"
+            raise CheckpointError(f"{error.filename or folder}: {what}; {advice}") from error
         if not self._last and begun > 1:  # a second one begins behind the first one's manifest
             raise CheckpointError(
                 f"{self._commits}: there is no manifest, and {self._states} has files of snapshot {begun}: "
@@ -199,9 +200,13 @@ class Checkpoint:
         which = f"Snapshot {made.number}"
         what = "was not made" if gone else "is whole, but it is not sure that the disk has it"
         before = f"snapshot {self._parent} still stands" if self._parent else "there is none before it"
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "Make room, or name a folder on another disk"
-        if not full:
+        if error.errno == errno.EFBIG:
+            advice = "Allow larger files (ulimit -f), or name a folder whose file system has them"
+        elif error.errno in (errno.EMFILE, errno.ENFILE):
+            advice = "Allow more open files (ulimit -n), or keep fewer of them"
+        elif not full:
             advice = "Name a folder that stays where it is, and that this process may write to"
         return CheckpointError(
             f"{made.path}: {made.step} failed: {error.strerror or error}. {which} {what}; {before}. "

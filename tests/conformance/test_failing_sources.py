@@ -36,6 +36,22 @@ def test_what_runs_backwards_says_which_source(processes, kept):
     assert str(raised.value).endswith("\n  source: 'p'")
 
 
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"processes": 2}], ids=str)
+@pytest.mark.parametrize("error", [OSError, ValueError, KeyError])
+@pytest.mark.parametrize("idle", [None, "5s"])
+def test_a_source_that_fails_is_named(options, error, idle):
+    sources = [od.Pipeline({"ts": int}, source=name) for name in "pq"]
+
+    def failing():
+        yield pa.table({"ts": [1, 2, 3]}).to_batches()[0]
+        raise error("gone")
+
+    data = {"p": pa.table({"ts": range(10)}), "q": failing()}
+    with pytest.raises(od.SourceError, match=r"source 'q': it failed after 3 tuples: .*gone") as raised:
+        od.union(*sources).run(data, merge_by="ts", idle=idle, **options)
+    assert ", in failing" in str(raised.value)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_row_that_idle_did_not_wait_for_says_so(processes):
     p, q = (od.Pipeline({"ts": int, "k": int}, source=name) for name in "pq")

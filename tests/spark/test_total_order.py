@@ -156,6 +156,7 @@ WRITTEN = {
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 @pytest.mark.parametrize("case", WRITTEN)
+@pytest.mark.thin(3)
 def test_a_partitioned_write_keeps_the_order_in_its_files(spark, frames, tmp_path, case, adaptive):
     steps, options = WRITTEN[case]
     source = frames["files"].select("k", "n", "small")

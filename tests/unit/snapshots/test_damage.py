@@ -368,8 +368,32 @@ def test_a_real_limit(tmp_path):
         r"arrows: writing failed: File too large\. Snapshot 2 was not made; snapshot 1 still stands",
         run.stdout,
     )
+    assert "Allow larger files (ulimit -f)" in run.stdout
     assert run.stdout.endswith("\n10 2\n")
     assert len(all_files(tmp_path)) == 5
+
+
+def test_too_many_open_files(tmp_path):
+    """In a process of its own, which may open no more."""
+    resource = pytest.importorskip("resource", reason="no limits on this system")
+    code = textwrap.dedent(
+        """
+        import os, resource, sys
+        from ordstream.errors import CheckpointError
+        from ordstream.snapshots.checkpoint import Checkpoint
+        Checkpoint(sys.argv[1])
+        least = os.open(os.devnull, os.O_RDONLY)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, least))
+        try:
+            Checkpoint(sys.argv[1])
+        except CheckpointError as error:
+            print(error)
+        """
+    )
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "can't be opened: Too many open files; allow more (ulimit -n)" in run.stdout
 
 
 def test_a_real_full_disk(tmp_path):
