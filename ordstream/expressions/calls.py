@@ -318,8 +318,10 @@ def interval(every: Any) -> tuple[int, str]:
     every = of_arrow(every)
     if isinstance(every, datetime.timedelta | np.timedelta64):
         whole = span_ns(every) if isinstance(every, datetime.timedelta) else numpy_span_ns(every)
-        if whole is None:
+        if whole is None and isinstance(every, np.timedelta64) and every.dtype in ("m8[M]", "m8[Y]"):
             raise SchemaError(f"a month of NumPy's has no length: write '1mo', '1q' or '1y', got {every!r}")
+        if whole is None:
+            raise SchemaError(f"an interval such as '15m' is needed, got {every!r}")
         every = f"{whole}ns" if whole % 1_000 else f"{whole // 1_000}us"
     every = abbreviated(every)
     found = re.fullmatch(r"(\d+)(ns|us|ms|s|m|h|d|w|mo|q|y)", every) if isinstance(every, str) else None

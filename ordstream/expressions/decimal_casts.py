@@ -52,7 +52,7 @@ def to_decimal(values: pa.Array, to: pa.DataType) -> pa.Array:
     found = decimal_or_null(values, to)
     if found.null_count > values.null_count:
         missing = pc.and_(pc.is_valid(values), pc.is_null(found))
-        raise pa.ArrowInvalid(_why_not(values[pc.index(missing, pa.scalar(True)).as_py()].as_py(), to))
+        raise pa.ArrowInvalid(_why_not(values.slice(pc.index(missing, pa.scalar(True)).as_py(), 1), to))
     return found
 
 
@@ -270,8 +270,11 @@ def _with(made: pa.Array, values: pa.Array, left: pa.Array, one: Any, to: pa.Dat
     return pc.replace_with_mask(made, places, pa.array(exact, to))
 
 
-def _why_not(value: Any, to: pa.DataType) -> str:
-    if isinstance(value, str):
-        return _read(value, to)[1] or f"{shown(value)} does not fit into {to}"
-    plain = f"{value:f}" if isinstance(value, Decimal) else value
-    return f"{plain} does not fit into {to}"
+def _why_not(value: pa.Array, to: pa.DataType) -> str:
+    """Of an array of one value."""
+    if pat.is_decimal(value.type):  # as text: Python has no decimals of some scales that Arrow has
+        return f"{decimal_text(value)[0].as_py()} does not fit into {to}"
+    given = value[0].as_py()
+    if isinstance(given, str):
+        return _read(given, to)[1] or f"{shown(given)} does not fit into {to}"
+    return f"{given} does not fit into {to}"

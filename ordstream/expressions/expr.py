@@ -370,9 +370,10 @@ class Expr:
         written as text, and but for times of day read from it, as Arrow does; text that says no such value
         is an error at that row.
         A decimal in fewer places is rounded, halves away from zero, as SQL does; a float becomes the nearest
-        decimal, of two as near the even one; text with more places than the decimal is an error, so read it
-        with more places and cast that. What has more digits than the decimal is an error at that row. As
-        text a decimal has all places of its type, "-0.50".
+        decimal, of two as near the even one (of more than 30 places, some units off in the last one); text
+        with more places than the decimal is an error, so read it with more places and cast that. What has
+        more digits than the decimal is an error at that row. As text a decimal has all places of its type,
+        "-0.50".
         A timestamp or duration in a coarser unit is rounded down, and so is one that becomes a date. A cast
         to less than 64 bits is range-checked and must be the outermost operation of a column expression.
 

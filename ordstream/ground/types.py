@@ -227,9 +227,8 @@ def _schema_of(given: Any, where: str) -> pa.Schema:
         return schema_of_data(given, f"{where}: {wanted}")
     if hasattr(given, "__next__"):  # what is drawn of it the run would miss, and it may have no end
         raise SchemaError(
-            f"{where}: {wanted}, got {shown(given)}: the columns of an iterator are not known before it "
-            "runs; give its schema, for example od.Pipeline(first_batch.schema), or a list of pairs of name "
-            "and type"
+            f"{where}: {wanted}, got {shown(given)}, which can be gone through only once: of pairs of name "
+            "and type give a list; of data give the schema, for example od.Pipeline(first_batch.schema)"
         )
     pairs = gone_through(given.items() if isinstance(given, Mapping) else given)
     if pairs and all(isinstance(field, pa.Field) for field in pairs):

@@ -424,6 +424,11 @@ class Stream(NoTable, Unmoved, Reader):
             _, _, emitted, rows_out = self._core.progress()
         return int(emitted) if rows_out == self._rows_taken else self._settled
 
+    def _has_all(self) -> bool:
+        """Whether the reader has all rows, though he may not know. Under the feeder's lock."""
+        whole = not self._feeder.closed and self._core.ended and not self._core.stopped
+        return bool(whole and self._core.progress()[3] == self._rows_taken)
+
     def first_skips(self) -> dict[str, tuple[int, bool]]:
         """Operator name -> (serial, whether the final flush caused it) of the first row that it skipped;
         final for rows that `settled`.
@@ -449,10 +454,9 @@ class Stream(NoTable, Unmoved, Reader):
     @property
     def emitted_through(self) -> OrderTag:
         """The commit point of what the reader has: after each batch the one at its end, then the report's.
-        Any thread.
 
         Every output with an order tag up to it has been delivered, no output with a greater one has
-        (docs/ordering.md).
+        (docs/ordering.md). Any thread.
         """
         last = self._delivered  # once: another thread may close
         return self._least if last is None else max(self._least, OrderTag(*last))
@@ -474,13 +478,14 @@ class Stream(NoTable, Unmoved, Reader):
 
         Called by the run itself (its source, a function, a callback) it stops the run; the rest follows when
         they have returned. After Ctrl-C a function that goes on is interrupted, or left behind. A reader
-        whose stream another thread closes gets Cancelled.
+        whose stream is closed by another thread, or from inside, gets Cancelled unless he has all rows.
         """
         if self._closed or self._workers.left_behind:
             return
-        if self._read_by not in (None, threading.get_ident()):
-            self._cut = cancelled  # its reader may have got a part, and must not take that for all
+        here = threading.get_ident()
         with self._feeder.lock:
+            if (self._read_by not in (None, here) or self._reader == here) and not self._has_all():
+                self._cut = cancelled
             self._exhausted = True
             self._workers.shut()
             if not self._feeder.closed:
@@ -488,7 +493,7 @@ class Stream(NoTable, Unmoved, Reader):
                     self._core.leave()
                 else:
                     self._core.cancel()
-        if self._reader == threading.get_ident():
+        if self._reader == here:
             return  # the reader closes on its way out
         if self._is_inside():
             start(threading.Thread(target=self.close, name="ordstream-closer", daemon=True))
@@ -563,9 +568,7 @@ class Stream(NoTable, Unmoved, Reader):
         )  # fmt: skip
 
     def after_fork(self) -> None:
-        """In the child: its threads do not exist here, and one may have held a lock. The run is the
-        parent's.
-        """
+        """In the child: its threads do not exist here, one may hold a lock, and the run is the parent's."""
         self._closed = True
         self._reading, self._feeder.lock = threading.RLock(), threading.RLock()
 
@@ -584,9 +587,7 @@ class Stream(NoTable, Unmoved, Reader):
 
     @property
     def markers(self) -> npt.NDArray[np.int64]:
-        """Latency markers in order: serial, processing ns, end-to-end ns, time at the egress (ns,
-        monotonic clock).
-        """
+        """Latency markers in order: serial, processing ns, end-to-end ns, monotonic ns at the egress."""
         self.report_later()
         return self._markers
 

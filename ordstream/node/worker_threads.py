@@ -74,8 +74,7 @@ def asker(thread: threading.Thread) -> threading.Thread:
 
 
 def start(thread: threading.Thread) -> None:
-    """Start a thread that may run user code; what signals' handlers raise meanwhile is raised when it has
-    started.
+    """Start a thread that may run user code; an interrupt meanwhile is raised when it has started.
 
     Raises
     ------
@@ -85,6 +84,8 @@ def start(thread: threading.Thread) -> None:
     try:
         start_surely(thread, stack_bytes())
     except RuntimeError as error:
+        if "start new thread" not in str(error) and "shutdown" not in str(error):
+            raise  # of a handler of signals, or because one raised in the middle of it
         if "shutdown" in str(error):  # Python before 3.12.3, as soon as the main thread has ended
             advice = "have the main thread wait for the run: join the thread that runs it"
         else:

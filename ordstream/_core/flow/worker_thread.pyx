@@ -30,27 +30,26 @@ def forget_starts():
 
 
 def start_surely(thread, Py_ssize_t stack):
-    """Call `thread.start()` with a stack of `stack` bytes, or of the user's size if that is larger. The
-    handlers of signals that come meanwhile are called once the thread has started.
+    """Call `thread.start()` with a stack of `stack` bytes, or of the user's size if that is larger. An
+    interrupt that comes meanwhile is raised once the thread has started.
 
-    Python's own `start` does not cope with what a handler raises: it counts a thread that never ran for
-    ever, or raises RuntimeError instead. `threading.stack_size` is what it was afterwards.
+    Python's own `start` does not cope with an interrupt: it counts a thread that never ran for ever, or
+    raises RuntimeError instead of the interrupt. `threading.stack_size` is what it was afterwards.
     """
     came = []
-    present = {}
+    present = None
     if get_ident() == threading.main_thread().ident:
-        present = {number: handler for number in range(1, _signal.NSIG)
-                   if callable(handler := _signal.getsignal(number))}
+        present = _signal.getsignal(_signal.SIGINT)
 
     def note(number, frame):
         came.append(number)
 
-    try:
+    if callable(present):
         try:
-            for number in present:
-                _signal.signal(number, note)
+            _signal.signal(_signal.SIGINT, note)
         except ValueError:  # not the main interpreter
-            present = {}
+            present = None
+    try:
         with _stack_size:
             before = _thread_stack_size(stack)
             try:
@@ -60,24 +59,10 @@ def start_surely(thread, Py_ssize_t stack):
             finally:
                 _thread_stack_size(before)
     finally:
-        set_handlers(present)
-        for number in dict.fromkeys(came):
-            _signal.raise_signal(number)
-
-
-cdef set_handlers(handlers):
-    """Set all of them, though one that is set already may be called and raise: `signal` calls those that are
-    due first."""
-    raised = None
-    for number, handler in handlers.items():
-        for _ in range(8):
-            try:
-                _signal.signal(number, handler)
-                break
-            except BaseException as error:
-                raised = error
-    if raised is not None:
-        raise raised
+        if callable(present):
+            _signal.signal(_signal.SIGINT, present)
+        if came:
+            _signal.raise_signal(_signal.SIGINT)
 
 
 def room_for_exceptions():

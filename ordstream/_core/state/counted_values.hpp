@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -30,8 +31,11 @@ struct CountedValues {
     // Where a value is, or would be. The table has room.
     size_t place(const V& value) const {
         const size_t mask = table.size() - 1;
-        // the standard hash of a number is the number; neighbours in its low bits are usual
-        uint64_t h = static_cast<uint64_t>(std::hash<V>{}(value)) * 0x9e3779b97f4a7c15u;
+        // The standard hash of a number is the number. Numbers often differ in their upper bits only (whole
+        // ones as doubles) or in their lower ones: both go into all bits of the place.
+        uint64_t h = static_cast<uint64_t>(std::hash<V>{}(value));
+        h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
+        h = (h ^ h >> 32) * 0xd6e8feb86659fd93u;
         size_t i = static_cast<size_t>(h ^ h >> 32) & mask;
         while (table[i].times && !(table[i].value == value)) i = (i + 1) & mask;
         return i;
@@ -45,7 +49,7 @@ struct CountedValues {
             return nullptr;
         }
         if ((count + 1) * 4 > table.size() * 3) {
-            larger();
+            in_room_for(2 * table.size());
             i = place(value);
         }
         table[i].value = value;
@@ -68,6 +72,10 @@ struct CountedValues {
             const size_t to = place(moved.value);
             table[to] = std::move(moved);
         }
+        if (table.size() > LEAST && count * 8 < table.size()) try {
+            in_room_for(table.size() / 2);
+        } catch (const std::bad_alloc&) {  // it stays as large as it is
+        }
         return true;
     }
     template <class F>
@@ -77,8 +85,8 @@ struct CountedValues {
     }
 
   private:
-    void larger() {
-        std::vector<Entry> before(2 * table.size());
+    void in_room_for(size_t entries) {
+        std::vector<Entry> before(entries);
         before.swap(table);
         for (Entry& entry : before)
             if (entry.times) {

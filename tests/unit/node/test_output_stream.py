@@ -5,6 +5,7 @@ batch and its parts.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 
 import pyarrow as pa
@@ -169,6 +170,40 @@ def test_an_arrow_consumer_whose_stream_somebody_else_closed_is_told(options):
     closer.join()
     with pytest.raises(Exception, match="cancelled"):
         reader.read_all()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_reader_whose_own_function_closed_the_stream_is_told(options):
+    streams: list[od.Stream] = []
+
+    def close(row):
+        if row["x"] == 500:
+            streams[0].close()
+        return row["x"] + 1,
+
+    pipeline = od.Pipeline(TABLE.schema).map(close, schema={"x": int})
+    streams.append(pipeline.stream(batches(), **options))
+    with pytest.raises(od.Cancelled):
+        list(streams[0])
+    until = time.monotonic() + 30
+    while any(one.name.startswith("ordstream") for one in threading.enumerate()):  # one joins the others
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_reader_who_has_all_rows_is_not_told(options):
+    stream = PIPELINE.stream(TABLE, partial=True, **options)
+    rows = 0
+    while rows < TABLE.num_rows:
+        rows += next(stream).num_rows
+    until = time.monotonic() + 30
+    while stream._core.ended is False and time.monotonic() < until:  # the end is behind the rows
+        time.sleep(0.001)
+    closer = threading.Thread(target=stream.close)
+    closer.start()
+    closer.join()
+    assert list(stream) == []
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
