@@ -71,3 +71,18 @@ def plain_members(values: tuple[Any, ...], type_: pa.DataType) -> tuple[Any, ...
         except UnicodeEncodeError:
             return None
     return None
+
+
+def float_words(values: tuple[Any, ...], type_: pa.DataType) -> tuple[int, ...] | None:
+    """`bound.bits_of_float` of the values of `isin` that are numbers, NaN left out, which equals nothing.
+    None where they are not all floats, or ints that are doubles as they are.
+    """
+    kinds = set(map(type, values))
+    if not pat.is_floating(type_) or not kinds <= {float, np.float64, int}:
+        return None
+    ints = [value for value in values if type(value) is int]
+    if ints and not (pat.is_float64(type_) and min(ints) >= -(2**53) and max(ints) <= 2**53):
+        return None
+    numbers = np.array(values, dtype=np.float64) + 0.0  # the zeros are equal
+    words: list[int] = numbers[~np.isnan(numbers)].view(np.int64).tolist()
+    return tuple(words)

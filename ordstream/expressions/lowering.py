@@ -14,7 +14,7 @@ from ordstream.errors import SchemaError
 from ordstream.expressions import casts, decimals, lists
 from ordstream.expressions.bound import VM_TYPES, BoundExpr, bits_of_float
 from ordstream.expressions.calls import CALLS, lower_call
-from ordstream.expressions.constants import is_null_constant, plain_members, type_of_constant
+from ordstream.expressions.constants import float_words, is_null_constant, plain_members, type_of_constant
 from ordstream.expressions.elapsed import ELAPSING, calculated, constant_beside
 from ordstream.expressions.expr import TEMPORAL_OBJECTS, Alias, Apply, Column, Expr, Literal, as_expression
 from ordstream.expressions.fields import field_instruction, part_instruction, path_of
@@ -365,6 +365,9 @@ class _Lowering:
             wide = {one for one in found if not INT64_MIN < one <= INT64_MAX}
             compared = [Lowered((("lit_i128", one),), "i128", a.arrow) for one in sorted(wide)]
             return self.one_of(a, ("small_i128", small), compared)
+        words = None if a.arrow is None else float_words(expr.option, a.arrow)
+        if words is not None:
+            return self.one_of(a, ("bits_f64", words), [])
         members = [self.literal(Literal(value), a.arrow) for value in expr.option]
         if a.vm == "f64":
             members = [_to_float(self.number(expr, low)) for low in members]

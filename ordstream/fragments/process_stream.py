@@ -33,7 +33,7 @@ from ordstream.ground.batches import BATCH_ROWS
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.merge_log import log_of, of_source
 from ordstream.node.no_table import NoTable
-from ordstream.node.open_streams import cancelled, open_streams
+from ordstream.node.open_streams import cancelled, closed_by, open_streams
 from ordstream.node.report import Report
 from ordstream.node.result import Result
 from ordstream.node.source import is_live
@@ -377,15 +377,16 @@ class ProcessStream(NoTable, Reader):
         """
         if self._closed:
             return
-        if self._read_by not in (None, threading.get_ident()):
-            self._cut = cancelled
+        here = threading.get_ident()
+        if self._read_by != here:
+            self._cut = cancelled if self._read_by else closed_by(here)
         self._exhausted = True
         if os.getpid() != self._pid:
             self._closed = True  # the parent owns the processes
             return
         if self._is_inside() or not self._reading.acquire(blocking=False):
             self.cancel()  # the reader closes on its way out
-            if self._reader == threading.get_ident() or not self._reading.acquire(timeout=JOINED_S):
+            if self._reader == here or not self._reading.acquire(timeout=JOINED_S):
                 return
         try:
             self._end_once()

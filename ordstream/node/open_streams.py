@@ -10,6 +10,7 @@ import multiprocessing.util  # noqa: F401 (it ends processes at exit: registered
 import os
 import threading
 import weakref
+from collections.abc import Callable
 
 from ordstream._core.flow.reader import Reader
 from ordstream._core.flow.worker_thread import forget_starts
@@ -28,6 +29,13 @@ def cancelled() -> BaseException:
     if _exits.is_set() and threading.current_thread().daemon:
         return SystemExit()
     return Cancelled("the run was cancelled before its end")
+
+
+def closed_by(thread: int) -> Callable[[], BaseException]:
+    """What a reader gets who begins behind a close(): in the thread that closed the end, in others as where
+    it is cancelled.
+    """
+    return lambda: StopIteration() if threading.get_ident() == thread else cancelled()
 
 
 @atexit.register

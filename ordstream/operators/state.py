@@ -77,8 +77,9 @@ class AggregateState(Operator):
     def state_identity(self) -> dict[str, str]:
         aggregates = self._aggregates
         names = self.output.names[len(self.output) - len(aggregates) :]
+        columns = [f"{field.name}: {field.type}" for field in self.input]
         texts = (
-            f"{name} = {a.function}({self._columns_of(a)}){where_text(a.where)}"
+            f"{name} = {a.function}({arguments_of(a, columns)}){where_text(a.where)}"
             for name, a in zip(names, aggregates, strict=True)
         )
         numbered = {f"aggregate {place}": text for place, text in enumerate(texts, start=1)}
@@ -111,6 +112,3 @@ class AggregateState(Operator):
     def _aggregates(self) -> tuple[BoundAggregation, ...]:
         aggregates: tuple[BoundAggregation, ...] = vars(self)["aggregates"]
         return aggregates
-
-    def _columns_of(self, aggregate: BoundAggregation) -> str:
-        return arguments_of(aggregate, [f"{field.name}: {field.type}" for field in self.input])

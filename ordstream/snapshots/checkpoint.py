@@ -22,6 +22,7 @@ from ordstream.ground.choices import flag
 from ordstream.ground.numbers import as_int, is_whole
 from ordstream.snapshots.files import Damaged, Files, checked_json, read_json
 from ordstream.snapshots.manifest import FORMAT, Manifest, Parent
+from ordstream.snapshots.moved_folder import told_if_moved
 from ordstream.snapshots.snapshot import Snapshot
 from ordstream.snapshots.state_file import FileRows, Tell, Times, open_state, write_state
 
@@ -178,23 +179,25 @@ class Checkpoint:
             what = "write takes a snapshot, such as stream.request_snapshot().result()"
             raise PlanError(f"{what}, got {shown(given)}")
         low = flag(low, "write: low")
-        with self._lock:
-            number = self._last + 1
-            attempt = f"{os.getpid():x}-{secrets.token_hex(8)}"
-            made = _Attempt(self, number, attempt)
-            try:
-                written = made.write(snapshot, low)
-            except BaseException as error:
-                gone = made.take_back()
-                refusal = self._unwritten(made, error, gone) if isinstance(error, OSError) else None
-                if not gone:
-                    self._last = self._parent = number
-                if refusal is not None:
-                    raise refusal from error
-                raise
-            self._last = self._parent = number
-            self._collect(number)
-            return written
+        with self._lock, told_if_moved(self.folder, self._states, self._commits):
+            return self._write(snapshot, low)
+
+    def _write(self, snapshot: Snapshot, low: bool) -> Written:
+        number = self._last + 1
+        made = _Attempt(self, number, f"{os.getpid():x}-{secrets.token_hex(8)}")
+        try:
+            written = made.write(snapshot, low)
+        except BaseException as error:
+            gone = made.take_back()
+            refusal = self._unwritten(made, error, gone) if isinstance(error, OSError) else None
+            if not gone:
+                self._last = self._parent = number
+            if refusal is not None:
+                raise refusal from error
+            raise
+        self._last = self._parent = number
+        self._collect(number)
+        return written
 
     def _unwritten(self, made: _Attempt, error: OSError, gone: bool) -> CheckpointError:
         which = f"Snapshot {made.number}"
@@ -221,7 +224,8 @@ class Checkpoint:
     def latest(self, *, verify: bool = False) -> Snapshot | None:
         """The newest snapshot; None: there is none yet. `verify`: see `read`."""
         verify = flag(verify, "latest: verify")
-        newest = self._listed()
+        with told_if_moved(self.folder, self._states, self._commits):
+            newest = self._listed()
         return self.read(newest[-1], verify=verify) if newest else None
 
     def read(self, number: int, *, verify: bool = False) -> Snapshot:
@@ -247,7 +251,7 @@ class Checkpoint:
             )
         number = int(number)
         verify = flag(verify, "read: verify")
-        with self._lock:
+        with self._lock, told_if_moved(self.folder, self._states, self._commits):
             snapshot = self._read(number, verify)
             self._last = max(self._last, self._newest())
             self._parent = number
@@ -262,7 +266,8 @@ class Checkpoint:
             Read and check all rows of state; else manifests, and the indexes of the state files.
         """
         verify = flag(verify, "snapshots: verify")
-        return [self._info(number, verify) for number in self._listed()]
+        with told_if_moved(self.folder, self._states, self._commits):
+            return [self._info(number, verify) for number in self._listed()]
 
     def _info(self, number: int, verify: bool) -> SnapshotInfo:
         manifest = None

@@ -187,6 +187,12 @@ def _unpacker() -> Callable[[Origin, bytes], Any]:
                 f"({type(error).__name__}: {error}): define it in a module that workers can import (as "
                 "SparkContext.addPyFile gives them one); a `type` statement of a script is not sent along"
             ) from error
+        except Exception as error:
+            raise RuntimeError(
+                "this Spark worker can't make an object that the pipeline's functions refer to: "
+                f"{type(error).__name__}: {error}. Unpickling runs its __setstate__ or __reduce__ on each "
+                "worker: what it opens must be there (SparkContext.addFile), or open it at the first call"
+            ) from error
         made = kind.__new__(kind)
         made.__dict__.update(state)
         return made

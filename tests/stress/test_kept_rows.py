@@ -23,6 +23,8 @@ KEEPING = {
     "lag of the lead": lambda p: p.key_by("k").lead("s").key_by("k").lag("s"),
     "filtered": lambda p: p.filter(od.col("x") > 0.3).key_by("k").tail(3),
     "twice": lambda p: p.key_by("k").lead("x").key_by("s").tail(1),
+    "reorder": lambda p: p.reorder("k", slack=900, late="adjust"),
+    "reorder, lead": lambda p: p.reorder("k", slack=50, late="adjust").key_by("k").lead("s"),
 }
 LIMITS = ((1 << 20, 1), (4000, 1), (100, 1))
 

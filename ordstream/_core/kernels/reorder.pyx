@@ -2,8 +2,9 @@
 (K-slack; Babu, Srivastava, Widom, Exploiting k-constraints to reduce memory overhead in continuous queries
 over data streams, TODS 2004, section 2). Contract: kernel.pxd (b), (c), (f).
 
-a) One state in all: a binary heap of rows by (time, arrival). A row that waits is an entry of row_queue.pxd;
-   what leaves is copied into the output chunk.
+a) One state in all: a binary heap of rows by (time, arrival). A row that waits is a word of lent_rows.pxd:
+   it lies in its input batch where that may stay, else in an entry. What leaves is written column by column,
+   and strings of a lent row stay where they are (Kernel.shows_kept).
 b) A row before the latest time less the slack is late: an error at that row, or it gets that time. Where
    late rows have an output of their own, they are errors that are skipped, and noted (rejections.pxd).
 c) Where operators behind want its clock (`every`), punctuations stand among the rows that leave: in front of
@@ -21,25 +22,31 @@ from ordstream._core.ground.chunk cimport (
     failure_set,
 )
 from ordstream._core.ground.kernel cimport SF, Kernel, KernelOwner, StateCursor
-from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
+from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.ground.marked_rows cimport marked_row
 from ordstream._core.ground.rejections cimport RejectionTable, rejection_put
 from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.kernels.rejected cimport RejectedKernel
 from ordstream._core.state.keyed_bucket cimport put_word
-from ordstream._core.state.row_queue cimport Entry, RowSpec, RowSpecOwner, entry_of, show_entry
+from ordstream._core.state.late_rows cimport LATE_BEGIN, LateRows, late_new
+from ordstream._core.state.lent_rows cimport (
+    SHOWN_ALREADY, TOO_MANY, LentRows, is_lent, lent_begin, lent_bytes, lent_drop, lent_entry, lent_free,
+    lent_settle, lent_valid, lent_word, show_kept, show_lent_column, show_lent_rows,
+)
+from ordstream._core.state.row_queue cimport Entry, RowSpec, RowSpecOwner, entry_of
 from ordstream._core.state.row_values cimport row_null, row_value, value_at
 from ordstream._core.state.state_columns cimport put_valid
 from ordstream._core.state.state_rows cimport owner_state, row_reserve
 
 cdef enum:
     FIRST_ROOM = 64        # rows that the heap first has room for
+    SHOWN_MOST = 256       # rows that are written together
 
 cdef struct Waiting:
-    # A row that waits. Memory ownership: the state owns the entry.
+    # A row that waits. Memory ownership: the state owns an entry.
     int64_t time
     int64_t place          # order of arrival
-    Entry* row
+    int64_t row            # a word of lent_rows.pxd
 
 cdef struct ReorderState:
     # Memory ownership: the runtime, through bucket_new / bucket_free; owns the rows.
@@ -51,6 +58,14 @@ cdef struct ReorderState:
     int64_t started        # 0: no row has come
     int64_t held           # bytes of all rows that wait
     Chunk* tail            # of what one chunk gives: where rows go, behind a punctuation; borrowed
+    LentRows lent
+    int64_t since          # rows since lent ones were copied
+
+cdef struct Shown:
+    # Rows that leave while one chunk is processed. `out` has slots for them, and no values yet.
+    Chunk* out             # where rows go, behind a punctuation; borrowed
+    int32_t n              # the last rows of `out` that are still to be written
+    int64_t[SHOWN_MOST] words
 
 cdef struct ReorderContext:
     # Read-only while a run lasts. Memory ownership: ReorderKernel.
@@ -97,7 +112,7 @@ cdef void sift_down(ReorderState* s, int64_t at, int64_t n) noexcept nogil:
     s.heap[at] = one
 
 
-cdef int push(ReorderState* s, int64_t time, int64_t place, Entry* row) noexcept nogil:
+cdef int push(ReorderState* s, int64_t time, int64_t place, int64_t row) noexcept nogil:
     """Take a row. 0, or -1: no memory, and it is still the caller's."""
     cdef Waiting* heap
     cdef int64_t room
@@ -116,10 +131,13 @@ cdef int push(ReorderState* s, int64_t time, int64_t place, Entry* row) noexcept
     return 0
 
 
-cdef inline void give_back(ReorderState* s, Entry* row) noexcept nogil:
-    """The memory of a row that is not in the heap."""
-    s.held -= row.room
-    free(row)
+cdef inline void give_back(ReorderState* s, int64_t row) noexcept nogil:
+    """Forget a row that is not in the heap. Its batch stays until lent_settle."""
+    if is_lent(row):
+        lent_drop(&s.lent, &s.held, row)
+        return
+    s.held -= (<Entry*> row).room
+    free(<Entry*> row)
 
 
 cdef void drop_first(ReorderState* s) noexcept nogil:
@@ -167,36 +185,65 @@ cdef inline int64_t period_of(int64_t time, int64_t every) noexcept nogil:
     return time // every - (1 if time % every < 0 else 0)
 
 
-cdef inline Chunk* show_time(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Chunk* out,
-                             int64_t* before, int64_t time, int32_t origin) noexcept nogil:
-    """Let the clock move on to a time. Returns where rows go now; NULL: no memory."""
+cdef void write_shown(const ReorderContext* x, const ReorderState* s, Shown* shown) noexcept nogil:
+    """Write the rows that still are to be."""
+    cdef Chunk* out = shown.out
+    if shown.n:
+        show_lent_rows(x.rows, &s.lent, shown.words, shown.n, out.cols, NULL, out.n - shown.n)
+    shown.n = 0
+
+
+cdef int show_first(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Shown* shown,
+                    int32_t origin) noexcept nogil:
+    """Emit the first row. 0, or -1: no memory, and it waits on."""
+    cdef Chunk* out = shown.out
+    cdef int64_t row = s.heap[0].row
+    if shown.n == SHOWN_MOST:
+        write_shown(x, s, shown)
+    if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
+        return -1
+    if is_lent(row):
+        # of all lenders there are: none comes or goes before lent_settle
+        if shown.n == 0 and lent_valid(x.rows, &s.lent, w, out) != 0:
+            return -1
+    else:
+        if show_kept(x.rows, &s.lent, w, row, out, 0, out.n, True) != 0:
+            return -1
+        row = SHOWN_ALREADY
+    if shown.n or row != SHOWN_ALREADY:
+        shown.words[shown.n] = row
+        shown.n += 1
+    drop_first(s)
+    out.origin[out.n] = origin
+    out.n += 1
+    out.slots = out.n
+    return 0
+
+
+cdef inline int show_time(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Shown* shown,
+                          int64_t* before, int64_t time, int32_t origin) noexcept nogil:
+    """Let the clock move on to a time. 0, or -1: no memory."""
     cdef int64_t now = period_of(time, x.every)
+    cdef Chunk* behind
     if now > period_of(before[0], x.every):
-        out = marked_row(w, out, k.output, now * x.every, origin)
-        s.tail = out
+        write_shown(x, s, shown)
+        behind = marked_row(w, shown.out, k.output, now * x.every, origin)
+        if behind == NULL:
+            return -1
+        shown.out = behind
     before[0] = max(before[0], time)
-    return out
+    return 0
 
 
-cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Chunk* out, int64_t before,
-                 int32_t origin) noexcept nogil:
+cdef int release(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Shown* shown,
+                 int64_t before, int32_t origin) noexcept nogil:
     """Emit the rows that are due; the clock has shown `before`. 0, or -1: no memory."""
-    if out.link != NULL:
-        out = s.tail
     while s.n and is_due(x, s, s.heap[0].time):
-        if x.every:
-            out = show_time(x, k, w, s, out, &before, s.heap[0].time, origin)
-            if out == NULL:
-                return -1
-        if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
+        if x.every and show_time(x, k, w, s, shown, &before, s.heap[0].time, origin) != 0:
             return -1
-        if show_entry(x.rows, w, s.heap[0].row, out, 0, out.n, True) != 0:
+        if show_first(x, k, w, s, shown, origin) != 0:
             return -1
-        drop_first(s)
-        out.origin[out.n] = origin
-        out.n += 1
-        out.slots = out.n
-    if x.every and show_time(x, k, w, s, out, &before, reached(x, s), origin) == NULL:
+    if x.every and show_time(x, k, w, s, shown, &before, reached(x, s), origin) != 0:
         return -1
     return 0
 
@@ -208,18 +255,74 @@ cdef inline int32_t refused(ReorderContext* x, const Chunk* c, int32_t i, Failur
     return i
 
 
+cdef void copy_lent(const ReorderContext* x, ReorderState* s) noexcept nogil:
+    """Copy the rows that are lent, all but where memory ends, so that their batches can be released."""
+    cdef Entry* entry
+    cdef int64_t i
+    for i in range(s.n):
+        if not is_lent(s.heap[i].row):
+            continue
+        entry = lent_entry(x.rows, &s.lent, &s.held, s.heap[i].row)
+        if entry == NULL:
+            return
+        lent_drop(&s.lent, &s.held, s.heap[i].row)
+        s.heap[i].row = <int64_t> entry
+
+
+cdef void find_lender(const ReorderContext* x, Kernel* k, ReorderState* s, const Chunk* c,
+                      int32_t n) noexcept nogil:
+    """Decide for n rows of a chunk whether they stay in their batch. Where too many batches are referred to,
+    rows of older ones are copied, once in as many rows as a half of those that wait."""
+    s.since += n
+    if lent_begin(x.rows, &s.lent, k.batches, c, k.input.ncols) != TOO_MANY or s.since < s.n // 2:
+        return
+    s.since = 0
+    copy_lent(x, s)
+    lent_settle(&s.lent, k.batches)
+    lent_begin(x.rows, &s.lent, k.batches, c, k.input.ncols)
+
+
+cdef int64_t take(ReorderContext* x, ReorderState* s, const Chunk* c, int32_t slot, int64_t* time,
+                  bint late) noexcept nogil:
+    """Take a row in, which gets a later time if it is `late`. Returns its word; 0: no memory."""
+    cdef Entry* entry
+    if s.lent.current >= 0 and not late:
+        return lent_word(&s.lent, &s.held, slot)
+    entry = entry_of(x.rows, &s.held, c, slot, NULL)
+    if entry != NULL and late:
+        add_relaxed(&x.adjusted, 1)                          # statistic
+        time[0] = s.latest - x.slack
+        put_word(<char*> entry + x.rows.offset[x.time], x.time_type, 0, time[0])
+    return <int64_t> entry
+
+
 cdef int32_t reorder_process(
     Kernel* k, Worker* w, void* state, Chunk* c, const int32_t* rows, int32_t n, Chunk* out, Failure* f,
 ) noexcept nogil:
     """Take rows in, and emit those that are due.
 
-    Thread safety: the bucket's holder. Ownership: outputs own their bytes. Returns: n, or j when the time of
-    rows[j] is null or late (the state untouched), or without memory. Cost: ~100 ns per row, and the
-    logarithm of how many wait.
+    Thread safety: the bucket's holder. Ownership: what is shown of input batches points there, of entries
+    into out's arena. Returns: n, or j when the time of rows[j] is null or late (the state untouched), or
+    without memory. Cost: ~20 ns per row, ~2 per value, and the logarithm of how many wait.
     """
     cdef ReorderContext* x = <ReorderContext*> k.ctx
     cdef ReorderState* s = <ReorderState*> state
-    cdef Entry* row
+    cdef Shown shown
+    cdef int32_t done
+    shown.out = s.tail if out.link != NULL else out          # behind a row that was skipped
+    shown.n = 0
+    find_lender(x, k, s, c, n)
+    done = reorder_rows(x, k, w, s, c, rows, n, &shown, f)
+    write_shown(x, s, &shown)
+    s.tail = shown.out
+    lent_settle(&s.lent, k.batches)
+    return done
+
+
+cdef int32_t reorder_rows(ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, Chunk* c,
+                          const int32_t* rows, int32_t n, Shown* shown, Failure* f) noexcept nogil:
+    """reorder_process of a chunk whose lender is known."""
+    cdef int64_t row
     cdef char[152] text
     cdef int64_t time
     cdef int64_t before
@@ -236,14 +339,10 @@ cdef int32_t reorder_process(
                      <long long> time, <long long> x.slack, <long long> s.latest)
             failure_set(f, rows[i], FAIL_NULL, text)
             return refused(x, c, i, f)
-        row = entry_of(x.rows, &s.held, c, rows[i], NULL)
-        if row == NULL:
+        row = take(x, s, c, rows[i], &time, late)
+        if row == 0:
             failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
-        if late:
-            add_relaxed(&x.adjusted, 1)                      # statistic
-            time = s.latest - x.slack
-            put_word(<char*> row + x.rows.offset[x.time], x.time_type, 0, time)
         if push(s, time, s.arrived + 1, row) != 0:
             give_back(s, row)
             failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
@@ -255,34 +354,56 @@ cdef int32_t reorder_process(
         if not s.started:
             before = reached(x, s)                           # the first tuple shows no time
         s.started = 1
-        if release(x, k, w, s, out, before, rows[i]) != 0:
+        if release(x, k, w, s, shown, before, rows[i]) != 0:
             failure_set(f, rows[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return i
     return n
 
 
+cdef int show_late(const LateRows* late, Worker* w, int64_t* words, const int32_t* at, int32_t n, Chunk* out,
+                   int32_t column) noexcept nogil:
+    """Show rows that waited to the end. Contract: late_rows.pxd. Views point into the state, which no tuple
+    changes any more."""
+    cdef const ReorderContext* x = <const ReorderContext*> late.context
+    cdef const LentRows* lent = &(<ReorderState*> late.state).lent
+    cdef int32_t i
+    if column != LATE_BEGIN:
+        show_lent_column(x.rows, lent, column, words, n, out.cols, at, 0)
+        return 0
+    if lent_valid(x.rows, lent, w, out) != 0:
+        return -1
+    for i in range(n):
+        if is_lent(words[i]):
+            continue
+        if show_kept(x.rows, lent, w, words[i], out, 0, at[i], False) != 0:
+            return -1
+        words[i] = SHOWN_ALREADY
+    return 0
+
+
 cdef int reorder_punctuate(Kernel* k, Worker* w, void* state, Chunk* punctuation, Chunk* out,
                            Failure* f) noexcept nogil:
-    """At the end of the stream, emit all rows that wait, in order."""
+    """At the end of the stream, emit all rows that wait, in order. Cost: the sort."""
     cdef ReorderContext* x = <ReorderContext*> k.ctx
     cdef ReorderState* s = <ReorderState*> state
-    cdef int64_t i = 0
-    if punctuation.kind != END_OF_STREAM:
+    cdef LateRows* late
+    cdef int64_t i
+    if punctuation.kind != END_OF_STREAM or s.n == 0:
         return 0
-    while s.n:
+    sort(s)
+    late = late_new(w, out, s.n, x, s)
+    if late == NULL:
+        failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
+        return -1
+    late.show = show_late
+    for i in range(s.n):
         if stop_due(w, i):
             return 0
-        i += 1
-        if (flush_reserve(w, out, k.output, 1) != 0
-                or show_entry(x.rows, w, s.heap[0].row, out, 0, out.n, True) != 0):
-            failure_set(f, -1, FAIL_MEMORY, failure_text(FAIL_MEMORY))
-            return -1
-        drop_first(s)
-        out.origin[out.n] = 0
-        out.flush_time[out.n] = 0
-        out.flush_key[out.n] = NULL
+        late.words[i] = s.heap[i].row
+        out.flush_time[i] = 0
+        out.flush_key[i] = NULL
         out.n += 1
-        out.slots = out.n
+    out.slots = out.n
     return 0
 
 
@@ -291,22 +412,28 @@ cdef void* reorder_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 
 cdef void empty(ReorderState* s) noexcept nogil:
-    """Forget all rows."""
+    """Forget all rows. lent_settle is the caller's."""
+    cdef LentRows lent
     cdef int64_t i
     for i in range(s.n):
-        free(s.heap[i].row)
+        give_back(s, s.heap[i].row)
     free(s.heap)
+    lent = s.lent
     memset(s, 0, sizeof(ReorderState))
+    s.lent = lent
 
 
 cdef void reorder_free(Kernel* k, void* state) noexcept nogil:
-    empty(<ReorderState*> state)
-    free(state)
+    cdef ReorderState* s = <ReorderState*> state
+    empty(s)
+    lent_free(&s.lent)
+    free(s)
 
 
 cdef int64_t reorder_bytes(Kernel* k, void* state) noexcept nogil:
     cdef ReorderState* s = <ReorderState*> state
-    return <int64_t> sizeof(ReorderState) + s.held + s.room * <int64_t> sizeof(Waiting)
+    return (<int64_t> sizeof(ReorderState) + s.held + s.room * <int64_t> sizeof(Waiting)
+            + lent_bytes(&s.lent))
 
 
 # -------------------------------------------------------------------------------- state as rows
@@ -319,7 +446,7 @@ cdef int write_row(Kernel* k, Worker* w, ReorderState* s, int64_t place, Chunk* 
     (<int64_t*> out.cols[1].data)[out.n] = 0 if place else s.latest
     if put_valid(w, out, 0, out.n, True) != 0 or put_valid(w, out, 1, out.n, place == 0) != 0:
         return -1
-    return show_entry(x.rows, w, s.heap[place - 1].row if place else NULL, out, 2, out.n, True)
+    return show_kept(x.rows, &s.lent, w, s.heap[place - 1].row if place else 0, out, 2, out.n, True)
 
 
 cdef int32_t reorder_export(Kernel* k, Worker* w, void* state, StateCursor* cursor, Chunk* out,
@@ -385,8 +512,8 @@ cdef int32_t reorder_install(Kernel* k, Worker* w, void* state, Chunk* rows, con
             continue
         time = row_value(k.state, rows, 2 + x.time, slots[i])
         row = entry_of(x.stored, &s.held, rows, slots[i], NULL)
-        if row != NULL and push(s, time, place, row) != 0:
-            give_back(s, row)
+        if row != NULL and push(s, time, place, <int64_t> row) != 0:
+            give_back(s, <int64_t> row)
             row = NULL
         if row == NULL:
             failure_set(f, slots[i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
@@ -403,6 +530,7 @@ cdef int32_t reorder_remove(Kernel* k, Worker* w, void* state, Chunk* keys, cons
     if n == 0:
         return 0
     empty(s)
+    lent_settle(&s.lent, k.batches)
     return there
 
 
@@ -434,6 +562,7 @@ cdef class ReorderKernel(KernelOwner):
         self.kernel.ctx = <void*> x
         self.kernel.process = reorder_process
         self.kernel.punctuate = reorder_punctuate
+        self.kernel.shows_kept = 1
         self.kernel.bucket_new = reorder_new
         self.kernel.bucket_free = reorder_free
         self.kernel.bucket_bytes = reorder_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -72,6 +73,26 @@ def test_sets_of_texts(size):
     data = pa.table({"x": DRAWN.choices(texts, k=300)})
     found = both(od.Pipeline(data.schema).select(y=C("x").is_in(members)), data)
     expected = [None if text is None else text in members for text in data["x"].to_pylist()]
+    assert found["y"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("type_", [pa.float64(), pa.float32()], ids=str)
+@pytest.mark.parametrize("members", [
+    [0.0], [-0.0, 1.5], [math.nan], [math.nan, 2.0, math.inf, -math.inf], [np.float64(0.1), 0.1, 3.0],
+    [1, 2.0, -0.0], [2**53, 2**53 + 1.0], [2**53 + 1], [True, 2.0], [0.1], [1e300, 16777217],
+    [float(k) for k in range(1, 300)],
+], ids=lambda members: repr(members)[:30])  # fmt: skip
+def test_sets_of_floats(type_, members):
+    """Zeros are equal, NaN is in no set, and ints are found where they are doubles."""
+    values = [None, 0.0, -0.0, math.nan, math.inf, 1.0, 1.5, 2.0, 3.0, 0.1, 2.0**53, 16777216.0, 250.0]
+    data = pa.table({"x": pa.array(values, type_)})
+    if True in [member is True for member in members]:
+        with pytest.raises(od.SchemaError, match="bool"):
+            od.Pipeline(data.schema).select(y=C("x").is_in(members))
+        return
+    found = both(od.Pipeline(data.schema).select(y=C("x").is_in(members)), data)
+    doubles = [float(member) for member in members]
+    expected = [None if x is None else x in doubles for x in data["x"].to_pylist()]
     assert found["y"].to_pylist() == expected
 
 

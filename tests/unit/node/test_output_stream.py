@@ -160,6 +160,21 @@ def test_a_reader_whose_stream_somebody_else_closed_is_told(options, several, ho
         list(stream) if how is list else next(stream)
 
 
+@pytest.mark.parametrize("options", [*OPTIONS, {"processes": 2}], ids=str)
+@pytest.mark.parametrize("several", [False, True])
+def test_a_reader_whose_stream_was_closed_before_he_began_is_told(options, several):
+    """He would take it for an empty one. Who closed it himself gets the end."""
+    stream = PIPELINE.stream(batches(), **options, **({"outputs": OUTPUTS} if several else {}))
+    closer = threading.Thread(target=stream.close)
+    closer.start()
+    closer.join()
+    with pytest.raises(od.Cancelled):
+        list(stream)
+    stream = PIPELINE.stream(batches(), **options, **({"outputs": OUTPUTS} if several else {}))
+    stream.close()
+    assert list(stream) == []
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_an_arrow_consumer_whose_stream_somebody_else_closed_is_told(options):
     stream = PIPELINE.stream(batches(), **options)
@@ -191,14 +206,14 @@ def test_a_reader_whose_own_function_closed_the_stream_is_told(options):
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", OPTIONS[1:], ids=str)  # without workers the end comes when he asks
 def test_a_reader_who_has_all_rows_is_not_told(options):
     stream = PIPELINE.stream(TABLE, partial=True, **options)
     rows = 0
     while rows < TABLE.num_rows:
         rows += next(stream).num_rows
     until = time.monotonic() + 30
-    while stream._core.ended is False and time.monotonic() < until:  # the end is behind the rows
+    while not stream._core.ended and time.monotonic() < until:  # the end is behind the rows
         time.sleep(0.001)
     closer = threading.Thread(target=stream.close)
     closer.start()

@@ -425,16 +425,20 @@ def test_a_folder_that_may_not_be_written(tmp_path):
     before = contents(tmp_path)
     shutil.rmtree(tmp_path / "state")
     (tmp_path / "state").write_text("a file")
-    with pytest.raises(CheckpointError, match="failed: Not a directory"):
+    with pytest.raises(CheckpointError, match="moved or removed") as told:
         checkpoint.write(snapshot())
+    assert "failed: Not a directory" in str(told.value.__cause__)
     assert set(contents(tmp_path / "commits")) == {
         name.split("/")[1] for name in before if name.startswith("commits")
     }
 
 
-def test_a_folder_that_is_gone_is_not_a_full_disk(tmp_path):
+@pytest.mark.parametrize("gone", ["checkpoint", "checkpoint/commits", "checkpoint/state"])
+@pytest.mark.parametrize("ask", ["write", "read", "latest"])
+def test_a_folder_that_is_gone_is_told(tmp_path, gone, ask):
     checkpoint = Checkpoint(tmp_path / "checkpoint")
-    checkpoint.write(snapshot(serial=10))
-    shutil.rmtree(tmp_path / "checkpoint")
-    with pytest.raises(CheckpointError, match=r"No such file.*Name a folder that stays where it is"):
-        checkpoint.write(snapshot(serial=20))
+    checkpoint.write(snapshot({"op": memory(counts(10))}, serial=10))
+    shutil.rmtree(tmp_path / gone)
+    arguments = {"write": [snapshot(serial=20)], "read": [1], "latest": []}[ask]
+    with pytest.raises(CheckpointError, match=r"was moved or removed while it is in use.*stays where it is"):
+        getattr(checkpoint, ask)(*arguments)

@@ -107,6 +107,33 @@ def test_what_a_worker_does_not_find_is_told_with_what_to_do(tmp_path, monkeypat
     assert "addPyFile" in last
 
 
+class Opens:
+    """A model that is read where it is unpickled."""
+
+    def __getstate__(self):
+        return {}
+
+    def __setstate__(self, state):
+        Path("/nowhere/model.bin").read_bytes()
+
+    def __call__(self, row):
+        return row.ts > 3
+
+
+def test_what_a_worker_cannot_make_is_told_with_what_to_do():
+    import pyarrow as pa
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        ended = in_a_worker(PACKAGE.parent, od.Pipeline(pa.schema([("ts", pa.int64())])).filter(Opens()))
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    last = ended.stderr.decode().splitlines()[-1]
+    assert "can't make an object that the pipeline's functions refer to: FileNotFoundError: [" in last
+    assert "'/nowhere/model.bin'" in last
+    assert "SparkContext.addFile" in last
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="there are no `type` statements")
 def test_of_a_type_statement_it_is_said_that_it_does_not_go_to_workers(monkeypatch):
     """cloudpickle 3.1 refers to it by its name."""
