@@ -130,15 +130,12 @@ cdef Chunk* pairs_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
 
 cdef int explode_at_once(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, Chunk* out) noexcept nogil:
     """All elements of all lists, for which there is room: one pass per column. 0; -1: no memory; 1: a list
-    has nulls, and nothing was done.
-
-    Elements that lie side by side, as an import leaves those of a batch, stay there: `c` is held.
-    """
+    has nulls, and nothing was done."""
     cdef const Column* lists = &c.cols[x.column]
     cdef const Column* source
     cdef const View* v
     cdef char* to = out.cols[x.ncarry].data
-    cdef const char* begin = NULL              # of lists that lie side by side
+    cdef const char* begin = NULL              # of lists that lie side by side, as an import leaves them
     cdef const char* end = NULL
     cdef int32_t n = 0
     cdef int32_t i
@@ -157,16 +154,10 @@ cdef int explode_at_once(const FlatContext* x, Kernel* k, Worker* w, Chunk* c, C
                 to += end - begin
             begin = v.data
         end = v.data + v.size * x.width
-        if v.size <= 4 and n + 4 <= out.capacity:            # few: no loop whose end is hard to foresee
-            for j in range(4):
-                out.origin[n + j] = slot
-        else:
-            for j in range(<int32_t> v.size):
-                out.origin[n + j] = slot
+        for j in range(<int32_t> v.size):
+            out.origin[n + j] = slot
         n += <int32_t> v.size
-    if end != NULL and to == out.cols[x.ncarry].data and <size_t> begin % x.width == 0:
-        out.cols[x.ncarry].data = <char*> begin
-    elif end != NULL:
+    if end != NULL:
         memcpy(to, begin, end - begin)
     for j in range(x.ncarry):
         source = &c.cols[x.carry[j]]
@@ -269,8 +260,6 @@ cdef class FlatKernel(KernelOwner):
             self.context.carry[j] = carry[j]
             if layout.layout.type[self.context.carry[j]] in (PT_VIEW, PT_LIST):
                 self.kernel.keeps_views = 1
-        if not makes_pairs:
-            self.kernel.keeps_views = 1                      # explode_at_once
         self.kernel.ctx = <void*> &self.context
         self.kernel.apply = pairs_apply if makes_pairs else explode_apply
 

@@ -65,6 +65,7 @@ cdef struct Shown:
     # Rows that leave while one chunk is processed. `out` has slots for them, and no values yet.
     Chunk* out             # where rows go, behind a punctuation; borrowed
     int32_t n              # the last rows of `out` that are still to be written
+    int32_t expected       # rows that leave, as many as come; 0 behind a punctuation
     int64_t[SHOWN_MOST] words
 
 cdef struct ReorderContext:
@@ -200,7 +201,7 @@ cdef int show_first(const ReorderContext* x, Kernel* k, Worker* w, ReorderState*
     cdef int64_t row = s.heap[0].row
     if shown.n == SHOWN_MOST:
         write_shown(x, s, shown)
-    if out.n == out.capacity and chunk_reserve(w, out, k.output, 64) != 0:
+    if out.n == out.capacity and chunk_reserve(w, out, k.output, max(shown.expected, <int32_t> 64)) != 0:
         return -1
     if is_lent(row):
         # of all lenders there are: none comes or goes before lent_settle
@@ -231,6 +232,7 @@ cdef inline int show_time(const ReorderContext* x, Kernel* k, Worker* w, Reorder
         if behind == NULL:
             return -1
         shown.out = behind
+        shown.expected = 0
     before[0] = max(before[0], time)
     return 0
 
@@ -311,6 +313,7 @@ cdef int32_t reorder_process(
     cdef int32_t done
     shown.out = s.tail if out.link != NULL else out          # behind a row that was skipped
     shown.n = 0
+    shown.expected = n
     find_lender(x, k, s, c, n)
     done = reorder_rows(x, k, w, s, c, rows, n, &shown, f)
     write_shown(x, s, &shown)
