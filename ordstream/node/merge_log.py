@@ -17,10 +17,13 @@ from ordstream.plan.sources import MERGE_LOG
 ENTRY = np.dtype([("source", np.uint32), ("rows", np.uint32)])
 # Parts, of a batch each, that become one array: an array of a few entries takes more than they do.
 PARTS = 256
+# Of so many rows, sources that mostly take turns are kept as they are, a number per row.
+LEAST_TURNS = 4096
 
 
 class MergeLog:
-    """A list of (source, rows), in the order of the merge; it grows by 8 bytes per run of one source.
+    """A list of (source, rows), in the order of the merge; it grows by 8 bytes per run of one source, and by
+    less, one per row, where rows of large batches take turns.
 
     Thread safety: one thread adds, any thread reads or takes.
 
@@ -39,15 +42,22 @@ class MergeLog:
         self._names = list(names)
         self.passed: set[str] = set()
         self._taken = 0  # rows that were taken
-        self._whole: list[npt.NDArray[Any]] = []
-        self._parts: list[npt.NDArray[Any]] = []
+        self._whole: list[npt.NDArray[Any]] = []  # entries, or a number per row
+        self._parts: list[npt.NDArray[Any]] = []  # entries
         self._lock = threading.Lock()
 
-    def add(self, sources: npt.NDArray[np.int64]) -> None:
-        """Rows of these sources (numbers, at least one) come next."""
-        ends = np.append(np.flatnonzero(np.diff(sources)) + 1, len(sources))
-        entries = np.empty(len(ends), ENTRY)
-        entries["source"], entries["rows"] = sources[ends - 1], np.diff(ends, prepend=0)
+    def add(self, sources: npt.NDArray[Any]) -> None:
+        """Rows of these sources (unsigned numbers, at least one; no longer the caller's) come next."""
+        rows = len(sources)
+        turns = np.count_nonzero(sources[1:] != sources[:-1]) if rows >= LEAST_TURNS else 0
+        if turns * ENTRY.itemsize > rows * sources.itemsize:
+            with self._lock:
+                if self._parts:
+                    self._whole.append(np.concatenate(self._parts))
+                self._parts = []
+                self._whole.append(sources)
+            return
+        entries = _entries(sources)
         with self._lock:
             last = self._parts[-1][-1:] if self._parts else entries[:0]
             if len(last) and last["source"][0] == entries["source"][0]:
@@ -75,7 +85,7 @@ class MergeLog:
         with self._lock:
             found = [*self._whole, *self._parts]
             self._whole, self._parts = [], []
-            self._taken += sum(int(part["rows"].sum(dtype=np.int64)) for part in found)
+            self._taken += sum(map(_rows, found))
         return self._as_table(found)
 
     def source_of(self, row: int) -> str | None:
@@ -83,16 +93,36 @@ class MergeLog:
         with self._lock:
             left = row - self._taken
             for part in [*self._whole, *self._parts] if left > 0 else []:
-                ends = np.cumsum(part["rows"], dtype=np.int64)
-                if len(ends) and left <= ends[-1]:
-                    return self._names[int(part["source"][np.searchsorted(ends, left)])]
-                left -= int(ends[-1]) if len(ends) else 0
+                rows = _rows(part)
+                if left <= rows:
+                    return self._names[_source_in(part, left)]
+                left -= rows
         return None
 
     def _as_table(self, found: list[npt.NDArray[Any]]) -> pa.Table:
+        found = [part if part.dtype == ENTRY else _entries(part) for part in found]
         entries = np.concatenate([*found, np.empty(0, ENTRY)])
         names = pa.array(self._names, pa.string()).take(pa.array(entries["source"]))
         return pa.Table.from_arrays([names, pa.array(entries["rows"].astype(np.int64))], schema=MERGE_LOG)
+
+
+def _entries(sources: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Runs of one source, of a number per row."""
+    ends = np.append(np.flatnonzero(sources[1:] != sources[:-1]) + 1, len(sources))
+    entries = np.empty(len(ends), ENTRY)
+    entries["source"], entries["rows"] = sources[ends - 1], np.diff(ends, prepend=0)
+    return entries
+
+
+def _rows(part: npt.NDArray[Any]) -> int:
+    return int(part["rows"].sum(dtype=np.int64)) if part.dtype == ENTRY else len(part)
+
+
+def _source_in(part: npt.NDArray[Any], row: int) -> int:
+    """The number of the source of a row, from 1."""
+    if part.dtype != ENTRY:
+        return int(part[row - 1])
+    return int(part["source"][np.searchsorted(np.cumsum(part["rows"], dtype=np.int64), row)])
 
 
 def log_of(data: Any) -> MergeLog | None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ordstream._core.ground import arrow as core_arrow
 from ordstream.errors import OrdstreamError, PlanError, SourceError, told
@@ -95,8 +96,8 @@ class _Waiting:
             row = self.taken + column.is_null().to_pylist().index(True) + 1
             name = batch.schema.names[self.index]
             raise SourceError(f"source {self.name!r}: {name!r}, by which it is merged, is null in row {row}")
-        keys = _numbers(column)
-        self.rows, self.keys = batch, np.maximum.accumulate(np.concatenate([[self.latest], keys]))[1:]
+        keys = np.maximum.accumulate(_numbers(column))
+        self.rows, self.keys = batch, keys if keys[0] >= self.latest else np.maximum(keys, self.latest)
         self.latest = int(self.keys[-1])
 
     def take(self, count: int) -> pa.RecordBatch:
@@ -319,22 +320,29 @@ class MergedSources:
         keys = [one.keys[:count] for one, count in zip(self._sources, counts, strict=True)]
         parts = [(one, one.take(count)) for one, count in zip(self._sources, counts, strict=True) if count]
         alone = len(parts) == 1
-        order = pa.array(np.argsort(np.concatenate(keys), kind="stable"))
-        numbers = [np.full(rows.num_rows, self._ways[one.name][0], np.int64) for one, rows in parts]
+        small = np.min_scalar_type(len(self._ways))
+        numbers = np.array([self._ways[one.name][0] for one, _ in parts], small)
+        numbers = numbers.repeat([rows.num_rows for _, rows in parts])
+        if not alone:
+            order = np.argsort(np.concatenate(keys), kind="stable")
+            numbers = numbers.take(order)
         if self.log is not None:
-            self.log.add(np.concatenate(numbers).take(order))
-        columns = []
+            self.log.add(numbers)
+        columns = [pa.array(numbers.astype(np.int64))]
         for at, wide in enumerate(self._wide):
+            if at == 0:
+                continue
             chunks = []
             for one, rows in parts:
-                number, way = self._ways[one.name]
-                if at == 0:
-                    chunks.append(pa.array(np.full(rows.num_rows, number, np.int64)))
-                elif at in way.columns:
+                _, way = self._ways[one.name]
+                if at in way.columns:
                     chunks.append(rows.column(way.columns.index(at)))
                 else:
                     chunks.append(pa.nulls(rows.num_rows, wide.type))
-            columns.append(chunks[0] if alone else pa.concat_arrays(chunks).take(order))
+            if alone:
+                columns += chunks
+            else:
+                columns.append(pc.take(pa.concat_arrays(chunks), pa.array(order), boundscheck=False))
         return pa.RecordBatch.from_arrays(columns, schema=self._wide)
 
 

@@ -6,12 +6,10 @@ import itertools
 import random
 import threading
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import ordstream as od
-from ordstream.node.merge_log import MergeLog
 from ordstream.plan.sources import with_one_source
 from ordstream.testing import run_serial
 
@@ -314,18 +312,6 @@ def test_the_log_of_a_stream_that_does_not_end_can_be_taken_or_left():
     assert without.merge_log is None
     assert without.table.to_pylist() == rows
     assert run_serial(both, data, merge_by="ts", merge_log=False).table.to_pylist() == rows
-
-
-def test_a_log_takes_8_bytes_for_each_run_of_rows():
-    log = MergeLog(["p", "q"])
-    for number in range(3_000):
-        log.add(np.array([0, 0, 0] if number % 10 else [1, 0]))
-    assert log.table.slice(0, 3).to_pylist() == [
-        {"source": "q", "rows": 1}, {"source": "p", "rows": 28}, {"source": "q", "rows": 1},
-    ]  # fmt: skip
-    assert log.table.num_rows == 600
-    assert sum(part.nbytes for part in [*log._whole, *log._parts]) == 600 * 8
-    assert len(log._whole) + len(log._parts) < 300
 
 
 def test_logs_that_are_none_of_these_sources():
