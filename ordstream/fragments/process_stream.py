@@ -33,7 +33,7 @@ from ordstream.ground.batches import BATCH_ROWS
 from ordstream.ground.ordertags import OrderTag
 from ordstream.node.merge_log import log_of, of_source
 from ordstream.node.no_table import NoTable
-from ordstream.node.open_streams import cancelled, closed_by, open_streams
+from ordstream.node.open_streams import cancelled, closed_here, open_streams
 from ordstream.node.report import Report
 from ordstream.node.result import Result
 from ordstream.node.source import is_live
@@ -379,7 +379,7 @@ class ProcessStream(NoTable, Reader):
             return
         here = threading.get_ident()
         if self._read_by != here:
-            self._cut = cancelled if self._read_by else closed_by(here)
+            self._cut = cancelled if self._read_by else closed_here()
         self._exhausted = True
         if os.getpid() != self._pid:
             self._closed = True  # the parent owns the processes

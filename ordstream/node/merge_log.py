@@ -47,7 +47,7 @@ class MergeLog:
         self._lock = threading.Lock()
 
     def add(self, sources: npt.NDArray[Any]) -> None:
-        """Rows of these sources (unsigned numbers, at least one; no longer the caller's) come next."""
+        """Rows of these sources (numbers, at least one; the log may keep the array) come next."""
         rows = len(sources)
         turns = np.count_nonzero(sources[1:] != sources[:-1]) if rows >= LEAST_TURNS else 0
         if turns * ENTRY.itemsize > rows * sources.itemsize:

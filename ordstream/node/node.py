@@ -38,7 +38,7 @@ from ordstream.node.feeder import Feeder
 from ordstream.node.merge_log import MergeLog, log_of, of_source
 from ordstream.node.merging import MergedSources
 from ordstream.node.no_table import NoTable
-from ordstream.node.open_streams import cancelled, closed_by, open_streams
+from ordstream.node.open_streams import cancelled, closed_here, open_streams
 from ordstream.node.positions import Positions
 from ordstream.node.report import Report, make_report
 from ordstream.node.result import Result
@@ -485,7 +485,7 @@ class Stream(NoTable, Unmoved, Reader):
         here = threading.get_ident()
         with self._feeder.lock:
             if (self._read_by != here or self._reader == here) and not self._has_all():
-                self._cut = cancelled if self._read_by else closed_by(here)
+                self._cut = cancelled if self._read_by else closed_here()
             self._exhausted = True
             self._workers.shut()
             if not self._feeder.closed:

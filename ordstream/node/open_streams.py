@@ -31,11 +31,12 @@ def cancelled() -> BaseException:
     return Cancelled("the run was cancelled before its end")
 
 
-def closed_by(thread: int) -> Callable[[], BaseException]:
-    """What a reader gets who begins behind a close(): in the thread that closed the end, in others as where
-    it is cancelled.
+def closed_here() -> Callable[[], BaseException]:
+    """What a reader gets who begins behind a close() in this thread: here the end, in others as where it is
+    cancelled. (A thread's identity may be that of one that has ended.)
     """
-    return lambda: StopIteration() if threading.get_ident() == thread else cancelled()
+    closer = threading.current_thread()
+    return lambda: StopIteration() if threading.current_thread() is closer else cancelled()
 
 
 @atexit.register

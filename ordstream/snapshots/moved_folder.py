@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +23,20 @@ def told_if_moved(folder: Path, *inside: Path) -> Iterator[None]:
     try:
         yield
     except (CheckpointError, OSError) as error:
-        if all(one.is_dir() for one in inside):
+        if all(map(_is_there, inside)):
             raise
         raise CheckpointError(
             f"{folder}: the folder of the checkpoint, or what is in it, was moved or removed while it is in "
             "use: no snapshot is here now, and none can be made. Bring it back, or begin anew in a folder "
             "that stays where it is"
         ) from error
+
+
+def _is_there(folder: Path) -> bool:
+    """Also where this process may not look."""
+    try:
+        return stat.S_ISDIR(folder.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True

@@ -40,6 +40,8 @@ ARROW_ROWS = "65536"
 
 # PythonGatewayServer announces its log level unless that is the root's. Executor and TaskSetManager print a
 # Java trace for each exception in a Python task; the exception itself reaches the caller in a readable form.
+# ShuffleBlockFetcherIterator tells of tasks that are stopped then while they read; a fetch that fails is in
+# the error of its stage too.
 # That of a stream reaches only who waits for its end, so it is told, without Java's trace.
 LOG4J = """\
 status = error

@@ -187,6 +187,8 @@ def _unpacker() -> Callable[[Origin, bytes], Any]:
                 f"({type(error).__name__}: {error}): define it in a module that workers can import (as "
                 "SparkContext.addPyFile gives them one); a `type` statement of a script is not sent along"
             ) from error
+        except MemoryError:
+            raise
         except Exception as error:
             raise RuntimeError(
                 "this Spark worker can't make an object that the pipeline's functions refer to: "

@@ -70,7 +70,12 @@ cdef class Handover:
 
     cdef object next_batch(self):
         """The next batch; None at the end."""
+        cdef object cut
         if not self.pulled:
+            if self.stream._exhausted and not self.stream._handed_over and self.stream._cut is not None:
+                cut = self.stream._cut()
+                if not isinstance(cut, StopIteration):       # somebody closed it
+                    raise cut
             if self.stream._handed_over or self.stream._exhausted:
                 raise RuntimeError(
                     "this stream has been read: it gives its output once; use Pipeline.run for a result "

@@ -3,8 +3,8 @@
 over data streams, TODS 2004, section 2). Contract: kernel.pxd (b), (c), (f).
 
 a) One state in all: a binary heap of rows by (time, arrival). A row that waits is a word of lent_rows.pxd:
-   it lies in its input batch where that may stay, else in an entry. What leaves is written column by column,
-   and strings of a lent row stay where they are (Kernel.shows_kept).
+   it lies in its input batch where that may stay, else in an entry. Lent rows that leave together are
+   written column by column, and their strings stay where they are (Kernel.shows_kept).
 b) A row before the latest time less the slack is late: an error at that row, or it gets that time. Where
    late rows have an output of their own, they are errors that are skipped, and noted (rejections.pxd).
 c) Where operators behind want its clock (`every`), punctuations stand among the rows that leave: in front of
@@ -41,6 +41,7 @@ from ordstream._core.state.state_rows cimport owner_state, row_reserve
 cdef enum:
     FIRST_ROOM = 64        # rows that the heap first has room for
     SHOWN_MOST = 256       # rows that are written together
+    SHOWN_LEAST = 16       # fewer are written one by one: of a column all lenders are looked at first
 
 cdef struct Waiting:
     # A row that waits. Memory ownership: the state owns an entry.
@@ -203,12 +204,12 @@ cdef int show_first(const ReorderContext* x, Kernel* k, Worker* w, ReorderState*
         write_shown(x, s, shown)
     if out.n == out.capacity and chunk_reserve(w, out, k.output, max(shown.expected, <int32_t> 64)) != 0:
         return -1
-    if is_lent(row):
+    if is_lent(row) and shown.expected >= SHOWN_LEAST:
         # of all lenders there are: none comes or goes before lent_settle
         if shown.n == 0 and lent_valid(x.rows, &s.lent, w, out) != 0:
             return -1
     else:
-        if show_kept(x.rows, &s.lent, w, row, out, 0, out.n, True) != 0:
+        if show_kept(x.rows, &s.lent, w, row, out, 0, out.n, not is_lent(row)) != 0:
             return -1
         row = SHOWN_ALREADY
     if shown.n or row != SHOWN_ALREADY:
@@ -257,11 +258,14 @@ cdef inline int32_t refused(ReorderContext* x, const Chunk* c, int32_t i, Failur
     return i
 
 
-cdef void copy_lent(const ReorderContext* x, ReorderState* s) noexcept nogil:
-    """Copy the rows that are lent, all but where memory ends, so that their batches can be released."""
+cdef void copy_lent(const ReorderContext* x, Worker* w, ReorderState* s) noexcept nogil:
+    """Copy the rows that are lent, all but where memory ends, so that their batches can be released. Cost: a
+    look at each row."""
     cdef Entry* entry
     cdef int64_t i
     for i in range(s.n):
+        if stop_due(w, i):
+            return
         if not is_lent(s.heap[i].row):
             continue
         entry = lent_entry(x.rows, &s.lent, &s.held, s.heap[i].row)
@@ -271,7 +275,7 @@ cdef void copy_lent(const ReorderContext* x, ReorderState* s) noexcept nogil:
         s.heap[i].row = <int64_t> entry
 
 
-cdef void find_lender(const ReorderContext* x, Kernel* k, ReorderState* s, const Chunk* c,
+cdef void find_lender(const ReorderContext* x, Kernel* k, Worker* w, ReorderState* s, const Chunk* c,
                       int32_t n) noexcept nogil:
     """Decide for n rows of a chunk whether they stay in their batch. Where too many batches are referred to,
     rows of older ones are copied, once in as many rows as a half of those that wait."""
@@ -279,7 +283,7 @@ cdef void find_lender(const ReorderContext* x, Kernel* k, ReorderState* s, const
     if lent_begin(x.rows, &s.lent, k.batches, c, k.input.ncols) != TOO_MANY or s.since < s.n // 2:
         return
     s.since = 0
-    copy_lent(x, s)
+    copy_lent(x, w, s)
     lent_settle(&s.lent, k.batches)
     lent_begin(x.rows, &s.lent, k.batches, c, k.input.ncols)
 
@@ -314,7 +318,7 @@ cdef int32_t reorder_process(
     shown.out = s.tail if out.link != NULL else out          # behind a row that was skipped
     shown.n = 0
     shown.expected = n
-    find_lender(x, k, s, c, n)
+    find_lender(x, k, w, s, c, n)
     done = reorder_rows(x, k, w, s, c, rows, n, &shown, f)
     write_shown(x, s, &shown)
     s.tail = shown.out

@@ -168,6 +168,19 @@ def test_a_reader_whose_stream_was_closed_before_he_began_is_told(options, sever
     closer = threading.Thread(target=stream.close)
     closer.start()
     closer.join()
+    got = []
+
+    def read():  # in a thread that may have the identity of the one that has ended
+        try:
+            got.append(list(stream))
+        except od.Cancelled:
+            got.append("cancelled")
+
+    for _ in range(3):
+        reader = threading.Thread(target=read)
+        reader.start()
+        reader.join()
+    assert got == ["cancelled"] * 3
     with pytest.raises(od.Cancelled):
         list(stream)
     stream = PIPELINE.stream(batches(), **options, **({"outputs": OUTPUTS} if several else {}))
@@ -180,6 +193,17 @@ def test_an_arrow_consumer_whose_stream_somebody_else_closed_is_told(options):
     stream = PIPELINE.stream(batches(), **options)
     reader = pa.RecordBatchReader.from_stream(stream)
     reader.read_next_batch()
+    closer = threading.Thread(target=stream.close)
+    closer.start()
+    closer.join()
+    with pytest.raises(Exception, match="cancelled"):
+        reader.read_all()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_an_arrow_consumer_whose_stream_was_closed_before_he_began_is_told(options):
+    stream = PIPELINE.stream(batches(), **options)
+    reader = pa.RecordBatchReader.from_stream(stream)
     closer = threading.Thread(target=stream.close)
     closer.start()
     closer.join()

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from unit.snapshots.checkpoints import (
@@ -431,6 +432,19 @@ def test_a_folder_that_may_not_be_written(tmp_path):
     assert set(contents(tmp_path / "commits")) == {
         name.split("/")[1] for name in before if name.startswith("commits")
     }
+
+
+def test_a_folder_that_may_not_be_looked_into_is_not_taken_for_a_gone_one(tmp_path, monkeypatch):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.write(snapshot(serial=10))
+
+    def refused(self, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "stat", refused)
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(CheckpointError, match="Permission denied"):
+        checkpoint.read(1)
 
 
 @pytest.mark.parametrize("gone", ["checkpoint", "checkpoint/commits", "checkpoint/state"])
