@@ -367,6 +367,11 @@ JOBS: dict[str, Job] = {
         "select * from rows qualify row_number() over (partition by k order by x desc, row) <= 3",
         sort=("row",),
     ),
+    "top_k (of all rows)": Job(
+        lambda p: p.top_k(10, by="y", key=()),
+        lambda f: f.top_k(10, by="y").sort("y", descending=True),
+        "select * from rows order by y desc limit 10",
+    ),
     "process": Job(
         lambda p: p.key_by("k").process(_process, schema={"row": int, "n": int}, state={"n": int})
     ),

@@ -1,4 +1,4 @@
-"""top_k of a key: its k rows with the largest or smallest values of a column."""
+"""top_k of a key, or of all rows: the k with the largest or smallest values of a column."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ class BestRows(Operator):
 
 
 class BestRowsReference(Keyed):
-    """The k rows of a key with the largest or smallest `by`: at the end, and each that is among them as it
-    comes. A state is a list of (what rows are ordered by, row), best first.
+    """The k rows of a key, or of all, with the largest or smallest `by`: at the end, and each that is among
+    them as it comes. A state is a list of (what rows are ordered by, row), best first.
     """
 
     def process(self, row: Row) -> list[Row]:

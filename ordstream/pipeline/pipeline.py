@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ordstream.errors import PlanError, SchemaError
 from ordstream.expressions.expr import Alias, Column, Expr
+from ordstream.ground.choices import flag
 from ordstream.ground.duration import Duration
 from ordstream.ground.types import pipeline_schema, unique_names
 from ordstream.operators.arguments import (
@@ -26,6 +27,7 @@ from ordstream.operators.arguments import (
     nonempty,
 )
 from ordstream.operators.assert_that import AssertThat
+from ordstream.operators.best_rows import BestRows
 from ordstream.operators.branch import Branch
 from ordstream.operators.error_policy import OnError
 from ordstream.operators.filter import Filter, FilterFunction
@@ -519,25 +521,29 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         by: str,
         key: Sequence[str] | str | None = None,
         *,
+        descending: bool = True,
         window: str | None = None,
         emit: Literal["updates", "final"] = "final",
         rank: str | None = None,
         name: str | None = None,
         on_error: OnError = "fail",
     ) -> Pipeline:
-        """Of the latest row of each key, the `k` largest by `by`, ties by ascending key.
+        """Of the latest row of each key, the `k` largest by `by`, ties by ascending key. With key=() of all
+        rows: each counts, and of equal ones those that came first are better.
 
         Output: input columns, then the rank (from 1) where it is asked for. The list of the `k` best is
-        emitted at the end of the stream.
+        emitted at the end of the stream. The state is a row per key; with key=() it is the `k` best.
 
         Parameters
         ----------
         k : int
             At least 1.
         by : str
-            A number, date or time. Null is an error at that row; NaN sorts lowest.
+            A number, date or time. Null is an error at that row; NaN sorts lowest, with key=() last.
         key : str or sequence of str, optional
-            Default: all columns but `by` and `window`.
+            Default: all columns but `by` and `window`. (): there is none.
+        descending : bool
+            False, with key=(): those with the smallest `by`, smallest first.
         window : str, optional
             An integer, date or time, ascending. A tuple whose value is larger than the one before closes the
             window: the list is emitted, and all keys are forgotten before the tuple is taken in. Null is an
@@ -548,6 +554,15 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
             Name of the output column; default: "rank" with emit="updates", none with "final".
         """
         site = self._site("top_k", name, on_error)
+        if isinstance(key, Sequence) and not isinstance(key, str) and not key:
+            if window is not None:
+                raise PlanError(f"{site.name}: key=() lists the best of all rows at the end: no window")
+            return self._then(BestRows.bind(site, k, by, descending=descending, emit=emit, rank=rank))
+        if not flag(descending, f"{site.name}: descending"):
+            raise PlanError(
+                f"{site.name}: descending=False ranks rows, not the latest ones of keys: say key=(), or put "
+                "key_by(...) in front"
+            )
         return self._then(TopK.bind(site, k, by, key, window=window, emit=emit, rank=rank))
 
 

@@ -61,9 +61,8 @@ def keeping(draw: Any, built: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
     keyed = built.key_by(*key) if key else built
     at = len(built.plan.operators)
     column, n = draw(st.sampled_from(SCHEMA.names)), draw(st.integers(1, 3))
-    able = [name for name in ("y", "x", "f", "u", "d", "t") if key and name not in key]
-    kinds = ("lag", "lead", "head", "tail", "first", "last", *(("best",) if able else ()))
-    kind = draw(st.sampled_from(kinds))
+    able = [name for name in ("y", "x", "f", "u", "d", "t") if name not in key]
+    kind = draw(st.sampled_from(("lag", "lead", "head", "tail", "first", "last", "best")))
     if kind in ("lag", "lead"):
         return getattr(keyed, kind)({f"{kind}{at}": column, f"s{at}": "s"}, n, name="kept")
     if kind in ("head", "tail"):
@@ -71,7 +70,8 @@ def keeping(draw: Any, built: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
     if kind == "best":
         emit, rank = draw(st.sampled_from(("updates", "final"))), draw(st.sampled_from((None, "place")))
         way = {"descending": draw(st.booleans()), "emit": emit, "rank": rank}
-        return keyed.top_k(n, draw(st.sampled_from(able)), **way, on_error="skip", name="kept")
+        of_all = {} if key else {"key": ()}
+        return keyed.top_k(n, draw(st.sampled_from(able)), **of_all, **way, on_error="skip", name="kept")
     span = draw(st.sampled_from([None, 0, 2]))
     time = None if span is None else "y"
     kept = built.deduplicate(key or ("i",), span, keep=kind, time=time, on_error="skip", name="kept")

@@ -15,7 +15,7 @@ from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_F32, PT_F64, PT_U64, Chunk, Failure, LayoutOwner,
     View, Worker, chunk_reserve, failure_set,
 )
-from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
+from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket
@@ -54,7 +54,7 @@ cdef struct Best:
 
 cdef struct BestContext:
     # Read-only while a run lasts. Memory ownership: BestRowsKernel.
-    const KeySpec* keys
+    const KeySpec* keys    # NULL: SF
     const RowSpec* kept    # all input columns
     int32_t k
     int32_t near           # 1: heaps lie in the record
@@ -238,8 +238,9 @@ cdef int32_t best_process(
     ahead.n = 0
     while k0 < n:
         m = min(n - k0, <int32_t> LOOKUP_BLOCK)
-        if keyed_lookup_block(&b.keyed, w, c, rows + k0, m, min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead,
-                              slots) != 0:
+        if x.keys != NULL and keyed_lookup_block(&b.keyed, w, c, rows + k0, m,
+                                                 min(n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead,
+                                                 slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
         load(words, x.by_type, c.cols[x.by].data, rows + k0, m)
@@ -248,7 +249,7 @@ cdef int32_t best_process(
             if is_null(&c.cols[x.by], row):
                 failure_set(f, row, FAIL_NULL, "a null where top_k ranks: filter such tuples out before")
                 return k0 + i
-            s = <Best*> keyed_state(&b.keyed, slots[i])
+            s = <Best*> (b.single if x.keys == NULL else keyed_state(&b.keyed, slots[i]))
             rank = rank_of(x, words[i])
             if s.n == x.k and rank <= s.least:
                 continue
@@ -288,30 +289,33 @@ cdef int best_end(const BestContext* x, Worker* w, Bucket* b, Chunk* out) noexce
     cdef LateRows* late
     cdef Best* s
     cdef Ranked* v
+    cdef int64_t keys = 1 if x.keys == NULL else b.keyed.count
     cdef int64_t total = 0
     cdef int64_t slot
     cdef int32_t i
-    for slot in range(b.keyed.count):
+    for slot in range(keys):
         if stop_due(w, slot):
             return 0
-        total += (<const Best*> keyed_state(&b.keyed, slot)).n
+        total += (<const Best*> (b.single if x.keys == NULL else keyed_state(&b.keyed, slot))).n
     if total == 0:
         return 0
     late = late_new(w, out, total, x, b)
     if late == NULL:
         return -1
     late.show = show_best
-    for slot in range(b.keyed.count):
+    for slot in range(keys):
         if stop_due(w, slot):
             return 0
-        s = <Best*> keyed_state(&b.keyed, slot)
+        s = <Best*> (b.single if x.keys == NULL else keyed_state(&b.keyed, slot))
         v = heap_of(x, s)
         sort_heap(v, s.n, w)
         for i in range(s.n):
             (<int64_t*> own_of(x.kept, v[i].entry))[0] = i + 1
             late.words[out.n] = <int64_t> v[i].entry
             out.flush_time[out.n] = 0
-            out.flush_key[out.n] = keyed_record(&b.keyed, slot)
+            out.flush_key[out.n] = NULL
+            if x.keys != NULL:
+                out.flush_key[out.n] = keyed_record(&b.keyed, slot)
             out.n += 1
         reverse(v, s.n)                                      # a heap again
     out.slots = out.n
@@ -430,8 +434,8 @@ cdef StateCalls ROWS = StateCalls(alive=any_row, write=write_rows, read=read_row
 
 
 cdef class BestRowsKernel(KernelOwner):
-    """Operator "top_k" of a key. Attributes: `k`; `by`, a column; `descending`; `emit`, "updates" or
-    "final"; `rank`, bool; `key`."""
+    """Operator "top_k" of a key, or of all rows. Attributes: `k`; `by`, a column; `descending`; `emit`,
+    "updates" or "final"; `rank`, bool; `key`, empty: SF."""
 
     cdef BestContext context
     cdef KeySpecOwner keys
@@ -440,11 +444,12 @@ cdef class BestRowsKernel(KernelOwner):
     def __init__(self, operator):
         cdef LayoutOwner layout
         cdef BestContext* x = &self.context
-        owner_setup(self, operator, PS)
+        owner_setup(self, operator, PS if operator.key else SF)
         layout = self.input_layout
-        self.keys = KeySpecOwner(operator.key, layout.types)
+        if operator.key:
+            self.keys = KeySpecOwner(operator.key, layout.types)
+            x.keys = &self.keys.spec
         self.kept = RowSpecOwner(range(layout.layout.ncols), layout, sizeof(int64_t))
-        x.keys = &self.keys.spec
         x.kept = &self.kept.spec
         x.k = operator.k
         x.by = operator.by
@@ -462,7 +467,7 @@ cdef class BestRowsKernel(KernelOwner):
         if x.by_type > PT_F64:
             raise TypeError(f"{operator.name!r}: `by` must be a number, a date or a time")
         self.kernel.ctx = <void*> x
-        self.kernel.uses_hash = 1
+        self.kernel.uses_hash = 1 if operator.key else 0
         self.kernel.process = best_process
         self.kernel.punctuate = best_punctuate
         self.kernel.bucket_new = best_new

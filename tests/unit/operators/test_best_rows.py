@@ -105,6 +105,54 @@ def test_any_key_and_any_column_in_any_run(key, descending):
             answers(made, data)
 
 
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("emit", ["final", "updates"])
+def test_the_best_of_all_rows(descending, emit):
+    """Rows that are equal count each, unlike those of a key; NaN is last, of equal ones the first wins."""
+    draw, n = np.random.default_rng(5), 700
+    data = pa.table({
+        "x": [math.nan if i % 50 == 0 else i * 37 % 90 / 4 for i in range(n)],
+        "u": pa.array(draw.integers(0, 40, n, np.uint64)),
+        "s": [None if i % 11 == 0 else "abc"[i % 3] * (i % 3) for i in range(n)],
+        "l": [None if i % 5 == 0 else [f"x{i}"] * (i % 3) for i in range(n)],
+        "m": [{"a": i % 9, "b": None} for i in range(n)],
+    })  # fmt: skip
+    for k, column in ((1, "u"), (5, "x"), (300, "u"), (9999, "x")):
+        made = od.Pipeline(data.schema).top_k(k, column, (), descending=descending, emit=emit)
+        rows = answers(made, data, "x", "s")
+        assert len(rows) == min(k, n) or emit == "updates"
+    if emit == "final":
+        made = od.Pipeline(data.schema).top_k(9, "x", key=[], descending=descending)
+        finite = [x for x in data["x"].to_pylist() if x == x]
+        assert [x for x, _ in answers(made, data, "x", "s")] == sorted(finite, reverse=descending)[:9]
+
+
+def test_the_best_of_all_rows_go_on_and_are_told():
+    rows = many()
+    made = od.Pipeline(rows.schema).top_k(5, "x", (), name="best")
+    expected = run_serial(made, rows).table
+    with Segment(made, workers=2, chunk_rows=64) as segment:
+        segment.push(rows.slice(0, 9_000))
+        state = segment.state()
+    assert state["best"].num_rows == 1
+    with Segment(made, workers=0) as segment:
+        segment.install(state)
+        segment.push(rows.slice(9_000))
+        segment.finish()
+        assert pa.Table.from_batches(segment.batches).equals(expected)
+    assert made.run(rows, processes=2).table.equals(expected)
+    told = "top_k 5: x descending, then as they came"
+    assert told in str(made.explain())
+    for wrong, text in (
+        ({"key": (), "window": "row"}, "key=.. lists the best of all rows at the end: no window"),
+        ({"descending": False}, "say key=.., or put key_by"),
+        ({"key": "k", "descending": False}, "say key=.., or put key_by"),
+        ({"key": (), "descending": 1}, "descending must be True or False"),
+    ):
+        with pytest.raises(od.PlanError, match=text):
+            od.Pipeline(rows.schema).top_k(5, "x", **wrong)
+
+
 def test_many_rows_in_an_order_that_moves_each_of_them():
     """Ascending, descending and other values; k between none and all of them."""
     n = 3_000
