@@ -77,11 +77,7 @@ _WORDS: dict[str, dict[str, str]] = {
     "rename": {"*": "rename({'old': 'new'})"},
     "key_by": {"*": "key_by('a', 'b')"},
     "top_k": {
-        "descending": (
-            "behind key_by; here it is the largest, and the smallest are those of a column that holds -by, "
-            "with_columns(low=-od.col(by))"
-        ),
-        "reverse ascending": "descending=False for the smallest, behind key_by",
+        "reverse ascending": "descending=False for the smallest, with key=() or behind key_by",
         "columns column on": "by=",
         "n": "k=",
     },

@@ -561,7 +561,7 @@ class Pipeline(Joins, Runs, SideOutputs, StatefulOperators):
         if not flag(descending, f"{site.name}: descending"):
             raise PlanError(
                 f"{site.name}: descending=False ranks rows, not the latest ones of keys: say key=(), or put "
-                "key_by(...) in front"
+                "key_by(...) in front, or rank by a column that holds -by, with_columns(low=-od.col(by))"
             )
         return self._then(TopK.bind(site, k, by, key, window=window, emit=emit, rank=rank))
 

@@ -56,7 +56,7 @@ X, S, TS = od.col("x"), od.col("s"), od.col("ts")
         (lambda: X.is_between(1), r"^is_between\(\) .*; the call is is_between\(low, high\)$"),
         (lambda: S.str.len_chars(1), r"^str\.len_chars\(\) .*; the call is str\.len_chars\(\)$"),
         (lambda: od.when(), r"^when\(\) .*; the call is when\(condition, value=<by then\(value\)>\)$"),
-        (lambda: P.top_k(2, "x", descending=False), r"'descending': behind key_by; .* holds -by"),
+        (lambda: P.top_k(2, "x", reverse=True), r"'reverse': descending=False for the smallest, with key="),
         (lambda: od.col("l").list[0], r"`\.list` has no items: an element is \.list\.get\(0\)"),
     ],
 )
