@@ -324,14 +324,12 @@ class MergedSources:
         numbers = np.array([self._ways[one.name][0] for one, _ in parts], small)
         numbers = numbers.repeat([rows.num_rows for _, rows in parts])
         if not alone:
-            order = np.argsort(np.concatenate(keys), kind="stable")
-            numbers = numbers.take(order)
+            places = np.argsort(np.concatenate(keys), kind="stable")
+            numbers, order = numbers.take(places), pa.array(places)
         if self.log is not None:
             self.log.add(numbers)
         columns = [pa.array(numbers.astype(np.int64))]
-        for at, wide in enumerate(self._wide):
-            if at == 0:
-                continue
+        for at, wide in enumerate(list(self._wide)[1:], start=1):
             chunks = []
             for one, rows in parts:
                 _, way = self._ways[one.name]
@@ -342,7 +340,7 @@ class MergedSources:
             if alone:
                 columns += chunks
             else:
-                columns.append(pc.take(pa.concat_arrays(chunks), pa.array(order), boundscheck=False))
+                columns.append(pc.take(pa.concat_arrays(chunks), order, boundscheck=False))
         return pa.RecordBatch.from_arrays(columns, schema=self._wide)
 
 
