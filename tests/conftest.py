@@ -312,6 +312,14 @@ def missed_waits() -> Callable[[], int] | None:
 
 
 @pytest.fixture(autouse=True)
+def marks_come_as_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks that only let operators forget come as often as these want them, so that few rows meet some:
+    `test_marks_apart.py` is about those of a run.
+    """
+    monkeypatch.setattr("ordstream.plan.clock.FORGET_ROWS", 1)
+
+
+@pytest.fixture(autouse=True)
 def nobody_slept_on(missed_waits: Callable[[], int] | None) -> Iterator[None]:
     """No worker, and no reader, slept beside something to do until its timed wait was over."""
     before = missed_waits() if missed_waits else 0

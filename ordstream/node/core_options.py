@@ -18,7 +18,7 @@ from ordstream.ground.by_identity import by_identity
 from ordstream.ground.cpus import allowed_cpus
 from ordstream.node.settings import Settings
 from ordstream.operators.clocks import ComputedClock
-from ordstream.plan.clock import SOURCE_MARKS
+from ordstream.plan.clock import SOURCE_MARKS, rows_between_marks
 from ordstream.plan.physical import PhysicalPlan
 from ordstream.snapshots.snapshot import Snapshot
 
@@ -102,6 +102,8 @@ class CoreOptions:
     """ordstream._core.flow.computed_clock.ComputedColumn: a clock that is computed; None: it is not."""
     time_every: int
     """Units of that column from one time punctuation to the next."""
+    time_rows: int
+    """Tuples from one to the next, at least."""
     arrivals: npt.NDArray[np.int64] | None
     """When each tuple is due, ns after the start; None: as they come."""
     stamp: int
@@ -126,6 +128,13 @@ def passing_unread(physical: PhysicalPlan, source: pa.Schema, clocks: Collection
 def _may_pass_unread(source: pa.Schema) -> list[bool]:
     """`may_pass_unread` of each of its columns."""
     return [may_pass_unread(type_) for type_ in source.types]
+
+
+def _mark_rows(settings: Settings, physical: PhysicalPlan, clock: object) -> int:
+    """Of `CoreOptions.time_rows`. Where state is bounded, what may be forgotten is at once."""
+    if clock is None or settings.max_state_bytes is not None:
+        return 0
+    return rows_between_marks(physical.plan, settings.punctuate)
 
 
 def core_options(
@@ -195,6 +204,7 @@ def core_options(
         time_column=column,
         clock=computed,
         time_every=0 if clock is None else clock[1],
+        time_rows=_mark_rows(settings, physical, clock),
         arrivals=settings.arrivals,
         stamp=1 if overloads else 2,
         sample_every=settings.sample_every or 0,

@@ -298,6 +298,9 @@ class DeduplicateFirst(Deduplicate):
     """Output: a row, unless one of its key was given less than a span before."""
 
     mode: ClassVar[str] = "first"
+
+    def only_forgets(self) -> bool:
+        return True
     passes_unread: ClassVar[bool] = True
 
     def reference(self) -> SerialOperator:

@@ -441,9 +441,8 @@ class Operator:
         if self.is_python and not self.leaves_gil:
             notes.append("Python function: takes the GIL, one worker at a time")
         if not self.can_snapshot:
-            notes.append(
-                "state not declared: cannot be snapshotted, migrated or cut (declare it, or use od.codec)"
-            )
+            notes.append("state not declared: cannot be snapshotted, migrated or cut (declare it, or use "
+                         "od.codec)")  # fmt: skip
         notes += self.own_notes()
         if self.retries:
             notes.append(f"on error: up to {self.retries} more tries")
@@ -482,9 +481,8 @@ class Operator:
         """
         raise PlanError(
             f"emit='final': operator {self.name!r} ({self.op}) has no answer at the end of the stream; the "
-            "last operator must be "
-            "one that takes emit=, such as count, aggregate or top_k. Run with emit='updates', or leave "
-            "emit out"
+            "last operator must be one that takes emit=, such as count, aggregate or top_k. Run with "
+            "emit='updates', or leave emit out"
         )
 
     @property
@@ -518,6 +516,10 @@ class Operator:
         clock's unit (`ordstream.plan.clock`). None: it needs none.
         """
         return None
+
+    def only_forgets(self) -> bool:
+        """Marks of the clock that it wants do not make it emit, and may come later."""
+        return False
 
     def with_clock(self, clock: Clock | None) -> Self:
         """The operator, which wants a clock, with another one; None: without one."""

@@ -104,6 +104,9 @@ class Rolling(Operator):
     def clock_wanted(self) -> tuple[Clock, int] | None:
         return None if self.clock is None else (self.clock, self.window.length)
 
+    def only_forgets(self) -> bool:
+        return True
+
     def with_clock(self, clock: Clock | None) -> Self:
         return self.changed(clock=clock)
 

@@ -161,6 +161,10 @@ class TimeJoin(Operator):
         bounded = all(reach is None or reach[1] is not None for reach in self.kept)
         return None if self.clock is None or not bounded else (self.clock, self.period)
 
+    def only_forgets(self) -> bool:
+        given = any(reach is not None and alone for reach, alone in zip(self.kept, self.alone, strict=True))
+        return not given and self.max_state_bytes is None
+
     def with_clock(self, clock: Clock | None) -> Self:
         return self.changed(clock=clock)
 

@@ -109,6 +109,9 @@ class Window(Operator):
     def clock_wanted(self) -> tuple[Clock, int] | None:
         return None if self.clock is None else (self.clock, self.window.marks)
 
+    def only_forgets(self) -> bool:
+        return self.emit == "updates"
+
     def with_clock(self, clock: Clock | None) -> Self:
         return self.changed(clock=clock)
 

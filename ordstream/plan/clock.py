@@ -20,6 +20,10 @@ from ordstream.operators.operator import Operator
 from ordstream.operators.punctuation import Every
 from ordstream.plan.plan import Plan
 
+#: Tuples of the source from one mark to the next, where no operator emits at it: a mark cuts a chunk and
+#: visits all buckets, which costs more than short windows do.
+FORGET_ROWS = 4096
+
 #: Whose marks an operator looks at, where it is no position of an operator that makes them: those of the
 #: source, none, or those of the last `reorder` in front, which is in another node.
 SOURCE_MARKS = -1
@@ -61,6 +65,13 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int | ComputedClock, 
         )
     told = [*wanted, *([] if given is None else [given])]
     return (told[0][0], math.gcd(*(period for _, period in told))) if told else None
+
+
+def rows_between_marks(plan: Plan, punctuate: Every | None) -> int:
+    """How many tuples of the source are between two marks of its clock at least; 0: as few as there are."""
+    operators = [in_run(operator, punctuate) for operator in with_clocks(plan).operators]
+    wanting = [one for one in operators if one.clock_wanted() is not None]
+    return FORGET_ROWS if punctuate is None and all(one.only_forgets() for one in wanting) else 0
 
 
 def _wanted(plan: Plan, yielding: bool) -> list[tuple[int | ComputedClock, int]]:

@@ -198,6 +198,7 @@ cdef int build_ends(Runtime* rt, LayoutOwner source, LayoutOwner output, object 
         rt.ingress.time_type = (source.layout.type[rt.ingress.time_column] if options.clock is None
                                 else options.clock.time_type)
         rt.ingress.time_every = options.time_every
+        rt.ingress.time_rows = options.time_rows
     if options.arrivals is not None:
         schedule = options.arrivals
         if schedule.shape[0]:

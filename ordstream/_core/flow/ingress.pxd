@@ -58,6 +58,8 @@ cdef struct Ingress:
     int32_t time_type      # PhysicalType of the time column
     int32_t time_column    # -1: no time punctuations
     int64_t time_every
+    int64_t time_rows      # rows from one time punctuation to the next, at least
+    int64_t time_free      # serial from which on there may be one
     int64_t time_now       # largest time // every seen
     int64_t time_last      # latest time seen
     int32_t time_started

@@ -13,6 +13,7 @@ from ordstream._core.ground.threads cimport cpu_pause, now_ns
 
 cdef enum:
     BUSY_TRIES = 32              # pauses while another worker forms a chunk (a few tens of ns each)
+    FORGET_BYTES = 1 << 20       # of rows between time punctuations that only let operators forget, at most
     ARRIVING_SLOTS = 1 << 16     # batches that may wait; the feeding thread keeps the rest
     # Percent of a cap in flight: from FULL on no chunk enters, and then not until there is less than AGAIN.
     FULL = 100
@@ -60,6 +61,12 @@ cdef inline int64_t floor_div(int64_t a, int64_t b) noexcept nogil:
     return q
 
 
+cdef inline int64_t rows_between(const Ingress* g, const Batch* b) noexcept nogil:
+    """Rows from a time punctuation to the next, at least. What they let operators forget takes memory, so
+    that wide rows make them more frequent."""
+    return min(g.time_rows, <int64_t> FORGET_BYTES * b.rows // max(b.bytes, <int64_t> 1))
+
+
 cdef int64_t rows_before_punctuation(Ingress* g, Batch* b, int64_t offset, int64_t n) noexcept nogil:
     """How many rows of [offset, offset + n) come before one that starts a new time period or is earlier than
     its predecessor.
@@ -82,9 +89,10 @@ cdef int64_t rows_before_punctuation(Ingress* g, Batch* b, int64_t offset, int64
         if not g.time_started:
             g.time_started = 1
             g.time_now = period
-        elif period > g.time_now:
+        elif period > g.time_now and b.first_serial + offset + k >= g.time_free:
             if k == 0:
                 g.time_now = period
+                g.time_free = b.first_serial + offset + rows_between(g, b)
                 g.pending_time = period * g.time_every
                 g.time_due = 1
             return k

@@ -159,7 +159,7 @@ cdef int32_t fold_rows(
             if fold.any_checked and fold_overflows(fold, s, &block, i):
                 failure_set(f, rows[k0 + i], FAIL_OVERFLOW, failure_text(FAIL_OVERFLOW))
                 return k0 + i
-            if fold.gathers and gathered_row(fold, s, c, rows[k0 + i], block.used, i, &b.held) != 0:
+            if fold.gathers and gathered_row(fold, s, c, rows[k0 + i], block.used, i, &b.held.bytes) != 0:
                 failure_set(f, rows[k0 + i], FAIL_MEMORY, failure_text(FAIL_MEMORY))
                 return k0 + i
             fold_row(fold, s, &block, i)
@@ -297,11 +297,11 @@ cdef int32_t read_fold(Kernel* k, void* bucket, const Chunk* rows, int32_t slot,
                        Failure* f) noexcept nogil:
     cdef int32_t column = k.state_keys.ncols if k.state_keys != NULL else 0
     return fold_read((<AggregateContext*> k.ctx).fold, k.state, rows, column, slot, state,
-                     &(<Bucket*> bucket).held, f)
+                     &(<Bucket*> bucket).held.bytes, f)
 
 
 cdef void drop_fold(Kernel* k, void* bucket, char* state) noexcept nogil:
-    gathered_forget((<AggregateContext*> k.ctx).fold, state, &(<Bucket*> bucket).held)
+    gathered_forget((<AggregateContext*> k.ctx).fold, state, &(<Bucket*> bucket).held.bytes)
 
 
 cdef StateCalls FOLD = StateCalls(alive=any_row, write=write_fold, read=read_fold, drop=drop_fold)

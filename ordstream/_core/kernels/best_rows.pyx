@@ -9,8 +9,7 @@ b) Rows are not lent (lent_rows.pxd): those that stay are few of each batch, and
 c) A row of state has a key's rows best first, from which ranks and turns follow.
 """
 from libc.stdint cimport INT64_MIN, int32_t, int64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     END_OF_STREAM, FAIL_MEMORY, FAIL_NULL, FAIL_STATE, PT_F32, PT_F64, PT_U64, Chunk, Failure, LayoutOwner,
     View, Worker, chunk_reserve, failure_set,
@@ -18,6 +17,7 @@ from ordstream._core.ground.chunk cimport (
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.ground.stopping cimport stop_due
+from ordstream._core.state.held_memory cimport held_give, held_take
 from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_record, keyed_state,
@@ -50,7 +50,7 @@ cdef struct Best:
     int32_t room           # of `far`
     int64_t least          # with k rows: the root's rank
     int64_t turns          # rows that were kept
-    Ranked* far            # the heap, malloc'ed; NULL: none yet, or it lies behind
+    Ranked* far            # the heap, of held_take; NULL: none yet, or it lies behind
 
 cdef struct BestContext:
     # Read-only while a run lasts. Memory ownership: BestRowsKernel.
@@ -141,10 +141,12 @@ cdef int make_room(const BestContext* x, Bucket* b, Best* s, int32_t n) noexcept
     cdef Ranked* grown
     if x.near or n <= s.room:
         return 0
-    grown = <Ranked*> realloc(s.far, <size_t> room * sizeof(Ranked))
+    grown = <Ranked*> held_take(&b.held, room * <int64_t> sizeof(Ranked))
     if grown == NULL:
         return -1
-    b.held += (room - s.room) * <int64_t> sizeof(Ranked)
+    if s.n:
+        memcpy(grown, s.far, <size_t> s.n * sizeof(Ranked))
+    held_give(&b.held, s.far, s.room * <int64_t> sizeof(Ranked))
     s.far = grown
     s.room = <int32_t> room
     return 0
@@ -185,10 +187,9 @@ cdef void drop_rows(Kernel* k, void* bucket, char* state) noexcept nogil:
     cdef Ranked* v = heap_of(x, s)
     cdef int32_t i
     for i in range(s.n):
-        b.held -= v[i].entry.room
-        free(v[i].entry)
-    b.held -= s.room * <int64_t> sizeof(Ranked)
-    free(s.far)
+        held_give(&b.held, v[i].entry, v[i].entry.room)
+    if not x.near:
+        held_give(&b.held, s.far, s.room * <int64_t> sizeof(Ranked))
     memset(state, 0, x.size)
 
 

@@ -13,7 +13,7 @@ are processed by several workers and can't share its arena, so with strings ever
 Below, "string" is a list too: `unit` is the width of its elements.
 """
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, PT_BOOL, PT_LIST, PT_VIEW, Chunk, Column, Failure, Layout, LayoutOwner, View, Worker,
@@ -24,6 +24,7 @@ from ordstream._core.ground.kernel_tools cimport failure_text, owner_setup
 from ordstream._core.ground.list_values cimport view_bytes
 from ordstream._core.ground.slot_values cimport gather
 from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.state.held_memory cimport held_give, held_take
 from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls, bytes_of_bucket, free_bucket, new_bucket
 from ordstream._core.state.keyed_state cimport (
     LOOKUP_BLOCK, KeySpec, KeySpecOwner, LookupAhead, keyed_lookup_block, keyed_state,
@@ -39,7 +40,7 @@ ctypedef fused Word:
 ctypedef char* State
 
 cdef struct Kept:
-    # A string in a state. Memory ownership: the state owns `room` malloc'ed bytes at view.data.
+    # A string in a state. Memory ownership: the state owns `room` bytes of held_take at view.data.
     View view
     int64_t room
 
@@ -72,8 +73,8 @@ cdef void drop_strings(Kernel* k, void* bucket, char* state) noexcept nogil:
     for j in range(x.n if x.strings else 0):
         if x.unit[j]:
             kept = <Kept*> (state + x.offset[j])
-            (<Bucket*> bucket).held -= kept.room
-            free(<void*> kept.view.data)
+            if kept.room:
+                held_give(&(<Bucket*> bucket).held, <void*> kept.view.data, kept.room)
             memset(kept, 0, sizeof(Kept))
 
 
@@ -84,11 +85,11 @@ cdef int keep(Bucket* b, Kept* kept, const View* v, int32_t unit) noexcept nogil
     cdef int64_t room = (size + 15) & ~<int64_t> 15
     cdef char* bytes
     if size > kept.room or 4 * room < kept.room:
-        bytes = <char*> malloc(<size_t> room) if room else NULL
+        bytes = <char*> held_take(&b.held, room) if room else NULL
         if room and bytes == NULL:
             return -1
-        free(<void*> kept.view.data)
-        b.held += room - kept.room
+        if kept.room:
+            held_give(&b.held, <void*> kept.view.data, kept.room)
         kept.view.data = bytes
         kept.room = room
     if size:

@@ -73,7 +73,7 @@ cdef int take_row(const HoppingContext* x, Kernel* k, Worker* w, WindowBucket* b
     while s.n and s.first < first:
         if x.window.emission & EMIT_CLOSE and emit(x, k, w, record, s, s.first, out, row, True, ahead) != 0:
             return -1
-        gathered_forget(x.window.fold, window_at(x, s, s.first), &b.base.held)
+        gathered_forget(x.window.fold, window_at(x, s, s.first), &b.base.held.bytes)
         s.first += x.every
         s.n -= 1
     behind = s.first + s.n * x.every
@@ -89,7 +89,7 @@ cdef int take_row(const HoppingContext* x, Kernel* k, Worker* w, WindowBucket* b
         start = first + j * x.every
         window = window_at(x, s, start)
         if x.window.fold.gathers and gathered_row(
-                x.window.fold, window, c, row, block.used, i, &b.base.held) != 0:
+                x.window.fold, window, c, row, block.used, i, &b.base.held.bytes) != 0:
             return -1
         fold_row(x.window.fold, window, block, i)
         if x.window.emission & EMIT_UPDATES and emit(x, k, w, record, s, start, out, row, False, ahead) != 0:
@@ -162,7 +162,7 @@ cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, C
         if window_close(&x.window, k, w, record, s.first, s.first + x.window.length,
                         window_at(x, s, s.first), out, final) != 0:
             return CLOSING_FAILED
-        gathered_forget(x.window.fold, window_at(x, s, s.first), &b.held)
+        gathered_forget(x.window.fold, window_at(x, s, s.first), &b.held.bytes)
         s.first += x.every
         s.n -= 1
     since[0] = s.first

@@ -27,6 +27,7 @@ from ordstream._core.ground.marked_rows cimport marked_row
 from ordstream._core.ground.rejections cimport RejectionTable, rejection_put
 from ordstream._core.ground.stopping cimport stop_due
 from ordstream._core.kernels.rejected cimport RejectedKernel
+from ordstream._core.state.held_memory cimport Held, held_free, held_give
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.late_rows cimport LATE_BEGIN, LateRows, late_new
 from ordstream._core.state.lent_rows cimport (
@@ -57,7 +58,7 @@ cdef struct ReorderState:
     int64_t arrived        # rows taken in so far
     int64_t latest
     int64_t started        # 0: no row has come
-    int64_t held           # bytes of all rows that wait
+    Held held              # all rows that wait
     Chunk* tail            # of what one chunk gives: where rows go, behind a punctuation; borrowed
     LentRows lent
     int64_t since          # rows since lent ones were copied
@@ -138,8 +139,7 @@ cdef inline void give_back(ReorderState* s, int64_t row) noexcept nogil:
     if is_lent(row):
         lent_drop(&s.lent, &s.held, row)
         return
-    s.held -= (<Entry*> row).room
-    free(<Entry*> row)
+    held_give(&s.held, <Entry*> row, (<Entry*> row).room)
 
 
 cdef void drop_first(ReorderState* s) noexcept nogil:
@@ -425,6 +425,7 @@ cdef void empty(ReorderState* s) noexcept nogil:
     for i in range(s.n):
         give_back(s, s.heap[i].row)
     free(s.heap)
+    held_free(&s.held)
     lent = s.lent
     memset(s, 0, sizeof(ReorderState))
     s.lent = lent
@@ -439,7 +440,7 @@ cdef void reorder_free(Kernel* k, void* state) noexcept nogil:
 
 cdef int64_t reorder_bytes(Kernel* k, void* state) noexcept nogil:
     cdef ReorderState* s = <ReorderState*> state
-    return (<int64_t> sizeof(ReorderState) + s.held + s.room * <int64_t> sizeof(Waiting)
+    return (<int64_t> sizeof(ReorderState) + s.held.bytes + s.room * <int64_t> sizeof(Waiting)
             + lent_bytes(&s.lent))
 
 

@@ -115,11 +115,11 @@ cdef inline int add_objects(const RollingContext* x, Bucket* b, Slide* s, const 
     for j in range(x.window.fold.n):
         if not x.words[j].boxed or (block.used[j] != NULL and block.used[j][i] == 0):
             continue
-        more = gathered_put(&x.window.fold.accumulators[j], <void**> total_of(s, j), c, row, &b.held)
+        more = gathered_put(&x.window.fold.accumulators[j], <void**> total_of(s, j), c, row, &b.held.bytes)
         if more < 0:
             for other in range(x.window.fold.n):
                 if added[other]:
-                    gathered_window(<void*> total_of(s, other)[0], GATHERED_UNDO, &b.held)
+                    gathered_window(<void*> total_of(s, other)[0], GATHERED_UNDO, &b.held.bytes)
             return -1
         added[j] = <char> more
     return 0

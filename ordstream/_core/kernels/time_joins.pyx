@@ -10,7 +10,6 @@ c) A tuple first forgets such rows of its key; those that nothing matched are gi
 d) A mark of the clock does the same for all keys, and forgets keys without rows.
 """
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport a64, add_relaxed
 from ordstream._core.ground.chunk cimport (
@@ -22,6 +21,7 @@ from ordstream._core.ground.kernel cimport PS, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.ground.threads cimport prefetch_write
 from ordstream._core.kernels.passed_columns cimport pass_column
+from ordstream._core.state.held_memory cimport held_give
 from ordstream._core.state.joined_rows cimport (
     LEFT, RIGHT, Joined, Own, Side, Sides, joined_drop, joined_read, joined_too_large, joined_write, own,
 )
@@ -183,8 +183,7 @@ cdef inline bint out_of_reach(const Side* side, Entry* entry, int64_t now) noexc
 
 cdef inline void give_back(Bucket* b, Entry* entry) noexcept nogil:
     if entry != NULL:
-        b.held -= entry.room
-        free(entry)
+        held_give(&b.held, entry, entry.room)
 
 
 cdef int forget(const JoinContext* x, Kernel* k, Bucket* b, Worker* w, const char* record, Joined* s,
@@ -317,10 +316,11 @@ cdef inline int32_t join_rows(
                 n - k0 - m, <int32_t> LOOKUP_BLOCK), &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
-        for i in range(mine if x.from_left else 0):          # they lie apart, wherever they were allocated
+        for i in range(mine):                                # they lie apart, wherever they were allocated
             s = <Joined*> keyed_state(keyed, slots[i])
-            if s.rows[RIGHT].oldest != NULL:
-                prefetch_write(s.rows[RIGHT].oldest)
+            for j in range(2):
+                if s.rows[j].oldest != NULL:
+                    prefetch_write(s.rows[j].oldest)
         at = 0
         for i in range(m):
             row = rows[k0 + i]

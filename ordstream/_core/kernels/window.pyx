@@ -135,14 +135,15 @@ cdef inline int32_t take_row(const OpenContext* x, Kernel* k, Worker* w, WindowB
             failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return FAIL_MEMORY
         if s.there or x.window.by.keys == NULL:              # the state of a new key is zero
-            gathered_forget(fold, aggregates_of(s), &b.base.held)
+            gathered_forget(fold, aggregates_of(s), &b.base.held.bytes)
             memset(aggregates_of(s), 0, fold.size)
         s.there = 1
         s.start = start
         if start < b.marks.earliest:
             b.marks.earliest = start
     s.last = time
-    if fold.gathers and gathered_row(fold, aggregates_of(s), c, row, t.fold.used, i, &b.base.held) != 0:
+    if fold.gathers and gathered_row(
+            fold, aggregates_of(s), c, row, t.fold.used, i, &b.base.held.bytes) != 0:
         failure_set(f, row, FAIL_MEMORY, failure_text(FAIL_MEMORY))
         return FAIL_MEMORY
     fold_row(fold, aggregates_of(s), &t.fold, i)
@@ -219,7 +220,7 @@ cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, C
         return CLOSING_SOME
     if window_close(&x.window, k, w, record, s.start, end_of(x, s), aggregates_of(s), out, final) != 0:
         return CLOSING_FAILED
-    gathered_forget(x.window.fold, aggregates_of(s), &b.held)
+    gathered_forget(x.window.fold, aggregates_of(s), &b.held.bytes)
     return CLOSING_ALL
 
 
@@ -268,7 +269,7 @@ cdef int32_t read_window(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
     s.there = 1
     (<WindowBucket*> bucket).marks.known = 0
     if fold_read(x.window.fold, k.state, rows, column + 2, slot, aggregates_of(s),
-                 &(<WindowBucket*> bucket).base.held, f) != 0:
+                 &(<WindowBucket*> bucket).base.held.bytes, f) != 0:
         memset(s, 0, sizeof(Open))
         return FAIL_STATE
     return 0
@@ -276,7 +277,7 @@ cdef int32_t read_window(Kernel* k, void* bucket, const Chunk* rows, int32_t slo
 
 cdef void drop_window(Kernel* k, void* bucket, char* state) noexcept nogil:
     gathered_forget((<const WindowContext*> k.ctx).fold, aggregates_of(<Open*> state),
-                    &(<WindowBucket*> bucket).base.held)
+                    &(<WindowBucket*> bucket).base.held.bytes)
 
 
 cdef StateCalls WINDOW = StateCalls(alive=is_open, write=write_window, read=read_window, drop=drop_window)

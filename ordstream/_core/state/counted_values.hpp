@@ -11,7 +11,7 @@
 #include <functional>
 #include <new>
 #include <utility>
-#include <vector>
+#include "spare_blocks.hpp"
 
 namespace ord {
 
@@ -22,7 +22,7 @@ struct CountedValues {
         int64_t times = 0;  // 0: nothing is here
     };
     static constexpr size_t LEAST = 4;
-    std::vector<Entry> table;  // empty, or a power of 2, three quarters of it full at most
+    Vector<Entry> table;  // empty, or a power of 2, three quarters of it full at most
     size_t count = 0;
 
     size_t size() const { return count; }
@@ -86,7 +86,7 @@ struct CountedValues {
 
   private:
     void in_room_for(size_t entries) {
-        std::vector<Entry> before(entries);
+        Vector<Entry> before(entries);
         before.swap(table);
         for (Entry& entry : before)
             if (entry.times) {

@@ -175,7 +175,7 @@ cdef int fold_ends(const Fold* x, Bucket* b, EndRows* e, const Chunk* c, const i
             take_words(a, j, c, of, chosen, i)
         if x.gathers:
             for i in range(m):
-                if take_objects(x, e, c, rows, states[i], key + i, &b.held) != 0:
+                if take_objects(x, e, c, rows, states[i], key + i, &b.held.bytes) != 0:
                     return -1
         key += m
     return 0

@@ -28,6 +28,8 @@
 struct OrdGathered {
     bool broken = false;
     virtual ~OrdGathered() {}
+    static void* operator new(size_t size) { return ord::spare_blocks.take(size); }
+    static void operator delete(void* object, size_t size) { ord::spare_blocks.give(object, size); }
     virtual void add(const OrdGiven& value, const OrdGiven& by) = 0;
     virtual void undo() = 0;
     virtual void see() = 0;

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 #include "decimal128.hpp"
+#include "spare_blocks.hpp"
 
 enum OrdGatherKind { ORD_FIRST, ORD_LAST, ORD_LOW, ORD_HIGH, ORD_DISTINCT, ORD_QUANTILE, ORD_LATEST };
 enum OrdValueClass { ORD_SIGNED, ORD_UNSIGNED, ORD_REAL, ORD_BYTES, ORD_NO_VALUE };
@@ -173,7 +173,7 @@ const V& decides(const Item<V, Nothing>& i) { return i.value; }
 // A queue in one piece of memory.
 template <class T>
 struct Queue {
-    std::vector<T> all;
+    Vector<T> all;
     size_t head = 0;
     size_t size() const { return all.size() - head; }
     T& operator[](size_t i) { return all[head + i]; }

@@ -17,7 +17,8 @@ cdef void drop_windows(Kernel* k, void* bucket, char* state) noexcept nogil:
     cdef Hops* s = <Hops*> state
     cdef int64_t j
     for j in range(s.n if x.window.fold.gathers else 0):
-        gathered_forget(x.window.fold, window_at(x, s, s.first + j * x.every), &(<Bucket*> bucket).held)
+        gathered_forget(x.window.fold, window_at(x, s, s.first + j * x.every),
+                        &(<Bucket*> bucket).held.bytes)
 
 
 cdef bint is_open(Kernel* k, const char* state) noexcept nogil:
@@ -109,7 +110,7 @@ cdef const char* read_objects(const HoppingContext* x, Bucket* b, Hops* s, int32
         one.data = at
         at += one.size
         a = &x.window.fold.accumulators[j]
-        n = gathered_fill(a, <void**> (window + a.offset), &one, &b.held)
+        n = gathered_fill(a, <void**> (window + a.offset), &one, &b.held.bytes)
         if n < 0 or (n > 0) != (window[1 + j] != 0):
             return "the values of a window are not those of its rows"
     if at != end:

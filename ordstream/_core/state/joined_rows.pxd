@@ -9,6 +9,7 @@ Thread safety: the holder of the bucket. Ownership: a key's queues own their row
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from ordstream._core.ground.chunk cimport Chunk, Failure, Worker
 from ordstream._core.ground.kernel cimport Kernel
+from ordstream._core.state.held_memory cimport Held
 from ordstream._core.state.keyed_state cimport KeyedState
 from ordstream._core.state.row_queue cimport Entry, Queue, RowSpec, own_of
 
@@ -45,10 +46,10 @@ cdef struct Sides:
     int32_t time_type
     int32_t last_only      # of the right side only the last row is kept
 
-cdef void joined_drop(int64_t* held, Joined* s) noexcept nogil
+cdef void joined_drop(Held* held, Joined* s) noexcept nogil
 cdef int joined_write(Kernel* k, const Sides* x, Worker* w, const Joined* s, Chunk* out,
                       int32_t index) noexcept nogil
-cdef int32_t joined_read(Kernel* k, const Sides* x, int64_t* held, const Chunk* rows, int32_t slot,
+cdef int32_t joined_read(Kernel* k, const Sides* x, Held* held, const Chunk* rows, int32_t slot,
                          Joined* s, Failure* f) noexcept nogil
 cdef void joined_too_large(KeyedState* keyed, int64_t total, int64_t most_bytes, int32_t row,
                            Failure* f) noexcept nogil

@@ -8,6 +8,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.ground.kernel_tools cimport failure_text
+from ordstream._core.state.held_memory cimport Held
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, keyed_record, keyed_state
 from ordstream._core.state.row_queue cimport Entry, Queue, queue_drop, queue_read, queue_write
@@ -15,7 +16,7 @@ from ordstream._core.state.row_values cimport row_value
 from ordstream._core.state.state_columns cimport is_there, own_column, put_valid, word_of
 
 
-cdef void joined_drop(int64_t* held, Joined* s) noexcept nogil:
+cdef void joined_drop(Held* held, Joined* s) noexcept nogil:
     """Give back all rows of a key."""
     queue_drop(&s.rows[LEFT], held)
     queue_drop(&s.rows[RIGHT], held)
@@ -82,7 +83,7 @@ cdef bint entry_time(const Sides* x, const Side* side, Entry* entry, int64_t* ti
     return True
 
 
-cdef int32_t read_side(const Sides* x, int64_t* held, int32_t j, const Chunk* rows, int32_t slot,
+cdef int32_t read_side(const Sides* x, Held* held, int32_t j, const Chunk* rows, int32_t slot,
                        int32_t column, Joined* s) noexcept nogil:
     """A side of an empty state. 0, FAIL_STATE or FAIL_MEMORY."""
     cdef const Side* side = &x.side[j]
@@ -117,7 +118,7 @@ cdef int32_t read_side(const Sides* x, int64_t* held, int32_t j, const Chunk* ro
     return code
 
 
-cdef int32_t joined_read(Kernel* k, const Sides* x, int64_t* held, const Chunk* rows, int32_t slot,
+cdef int32_t joined_read(Kernel* k, const Sides* x, Held* held, const Chunk* rows, int32_t slot,
                          Joined* s, Failure* f) noexcept nogil:
     """Fill a state from such columns. 0, or the FailureCode of f; the state is then empty."""
     cdef int32_t column = own_column(k)

@@ -7,8 +7,8 @@ Thread safety: the holder of the bucket. Ownership: a ring owns its block and it
 their bytes, and those of lent rows.
 """
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
 from ordstream._core.ground.chunk cimport Chunk, View, Worker
+from ordstream._core.state.held_memory cimport Held, held_give
 from ordstream._core.state.lent_rows cimport LentRows, is_lent, lent_drop, lent_word
 from ordstream._core.state.row_queue cimport Entry, RowSpec, entry_of
 
@@ -21,7 +21,7 @@ cdef struct Span:
     int64_t latest         # of the last row
 
 cdef struct FarWords:
-    # Memory ownership: its ring; malloc'ed. The words lie behind it.
+    # Memory ownership: its ring; of held_take. The words lie behind it.
     int64_t room
 
 cdef struct Ring:
@@ -39,11 +39,11 @@ cdef struct RingSpec:
     int32_t size           # bytes of a state
 
 cdef void ring_spec(RingSpec* x, const RowSpec* kept, int32_t most, bint words, bint within) noexcept
-cdef int ring_grow(const RingSpec* x, int64_t* held, Ring* r) noexcept nogil
-cdef void ring_drop(const RingSpec* x, LentRows* l, int64_t* held, Ring* r) noexcept nogil
-cdef bint ring_own(const RingSpec* x, LentRows* l, int64_t* held, Ring* r) noexcept nogil
+cdef int ring_grow(const RingSpec* x, Held* held, Ring* r) noexcept nogil
+cdef void ring_drop(const RingSpec* x, LentRows* l, Held* held, Ring* r) noexcept nogil
+cdef bint ring_own(const RingSpec* x, LentRows* l, Held* held, Ring* r) noexcept nogil
 cdef int ring_write(const RingSpec* x, Worker* w, const Ring* r, Chunk* out, View* to_view) noexcept nogil
-cdef int32_t ring_read(const RingSpec* x, int64_t* held, const View* v, int64_t n, Ring* r) noexcept nogil
+cdef int32_t ring_read(const RingSpec* x, Held* held, const View* v, int64_t n, Ring* r) noexcept nogil
 
 
 cdef inline Span* ring_times(const RingSpec* x, const Ring* r) noexcept nogil:
@@ -81,12 +81,12 @@ cdef inline int64_t ring_oldest(const RingSpec* x, const Ring* r) noexcept nogil
     return ring_words(x, r)[r.front]
 
 
-cdef inline int ring_reserve(const RingSpec* x, int64_t* held, Ring* r) noexcept nogil:
+cdef inline int ring_reserve(const RingSpec* x, Held* held, Ring* r) noexcept nogil:
     """Room for one more row, of which there are fewer than `most`. 0, or -1: no memory."""
     return 0 if r.n < ring_room(x, r) else ring_grow(x, held, r)
 
 
-cdef inline int ring_keep(const RingSpec* x, LentRows* l, int64_t* held, const Chunk* c, int32_t row,
+cdef inline int ring_keep(const RingSpec* x, LentRows* l, Held* held, const Chunk* c, int32_t row,
                           Ring* r) noexcept nogil:
     """A row of the chunk that lent_begin was told of, behind those of a ring; the oldest leaves a full one.
     0, or -1: no memory, and the ring is as before."""
@@ -103,8 +103,7 @@ cdef inline int ring_keep(const RingSpec* x, LentRows* l, int64_t* held, const C
         if entry == NULL:
             return -1
     elif block != NULL:
-        held[0] -= block.room
-        free(block)
+        held_give(held, block, block.room)
     if is_lent(old):
         lent_drop(l, held, old)
     ring_place(x, r, 0 if full else r.n)[0] = lent_word(l, held, row) if entry == NULL else <int64_t> entry

@@ -1,8 +1,8 @@
 """The last rows of a key. See kept_ring.pxd."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 from ordstream._core.ground.chunk cimport FAIL_MEMORY, Chunk, View, Worker
+from ordstream._core.state.held_memory cimport Held, held_give, held_take
 from ordstream._core.state.lent_rows cimport LentRows, is_lent, lent_drop, lent_entry
 from ordstream._core.state.row_queue cimport (
     Entry, Queue, RowSpec, put_newest, queue_drop, queue_read, queue_write, take_oldest,
@@ -24,12 +24,16 @@ cdef void ring_spec(RingSpec* x, const RowSpec* kept, int32_t most, bint words, 
     x.size = x.span + (<int32_t> sizeof(Span) if within else 0)
 
 
-cdef int ring_grow(const RingSpec* x, int64_t* held, Ring* r) noexcept nogil:
+cdef inline int64_t far_bytes(int32_t room) noexcept nogil:
+    return <int64_t> sizeof(FarWords) + 8 * <int64_t> room
+
+
+cdef int ring_grow(const RingSpec* x, Held* held, Ring* r) noexcept nogil:
     """More room for a ring whose words lie apart, all of which are in use. 0, or -1: no memory."""
     cdef int32_t room = ring_room(x, r)
     cdef int32_t more = min(x.most, 2 * room if room else <int32_t> FIRST_FAR)
     cdef FarWords* old = far_of(r)
-    cdef FarWords* far = <FarWords*> malloc(sizeof(FarWords) + 8 * <size_t> more)
+    cdef FarWords* far = <FarWords*> held_take(held, far_bytes(more))
     cdef int64_t* to
     cdef int32_t i
     if far == NULL:
@@ -38,14 +42,13 @@ cdef int ring_grow(const RingSpec* x, int64_t* held, Ring* r) noexcept nogil:
     to = <int64_t*> (far + 1)
     for i in range(r.n):
         to[i] = ring_place(x, r, i)[0]
-    free(old)
+    held_give(held, old, far_bytes(room))
     (<FarWords**> (r + 1))[0] = far
     r.front = 0
-    held[0] += 8 * (more - room) + (0 if room else <int64_t> sizeof(FarWords))
     return 0
 
 
-cdef void ring_drop(const RingSpec* x, LentRows* l, int64_t* held, Ring* r) noexcept nogil:
+cdef void ring_drop(const RingSpec* x, LentRows* l, Held* held, Ring* r) noexcept nogil:
     """Give back what a ring keeps; it is then as zeroed."""
     cdef int64_t word
     cdef int32_t i
@@ -54,15 +57,13 @@ cdef void ring_drop(const RingSpec* x, LentRows* l, int64_t* held, Ring* r) noex
         if is_lent(word):
             lent_drop(l, held, word)
         else:
-            held[0] -= (<Entry*> word).room
-            free(<void*> word)
+            held_give(held, <void*> word, (<Entry*> word).room)
     if not x.near and far_of(r) != NULL:
-        held[0] -= <int64_t> sizeof(FarWords) + 8 * far_of(r).room
-        free(far_of(r))
+        held_give(held, far_of(r), far_bytes(far_of(r).room))
     memset(r, 0, x.size)
 
 
-cdef bint ring_own(const RingSpec* x, LentRows* l, int64_t* held, Ring* r) noexcept nogil:
+cdef bint ring_own(const RingSpec* x, LentRows* l, Held* held, Ring* r) noexcept nogil:
     """Copy the rows that are lent. False: no memory, and some still are. Cost: a copy of each."""
     cdef int64_t* place
     cdef Entry* entry
@@ -90,7 +91,7 @@ cdef int ring_write(const RingSpec* x, Worker* w, const Ring* r, Chunk* out, Vie
     return queue_write(x.kept, w, &rows, out, to_view)
 
 
-cdef int32_t ring_read(const RingSpec* x, int64_t* held, const View* v, int64_t n, Ring* r) noexcept nogil:
+cdef int32_t ring_read(const RingSpec* x, Held* held, const View* v, int64_t n, Ring* r) noexcept nogil:
     """Fill an empty ring with n <= most rows of written bytes. 0, FAIL_STATE or FAIL_MEMORY: what is in the
     ring then is the caller's to drop."""
     cdef Queue rows

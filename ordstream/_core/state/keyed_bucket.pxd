@@ -13,6 +13,7 @@ from ordstream._core.ground.chunk cimport (
     Worker, chunk_alloc,
 )
 from ordstream._core.ground.kernel cimport Kernel
+from ordstream._core.state.held_memory cimport Held, held_free
 from ordstream._core.state.keyed_state cimport (
     KeyedState, KeySpec, keyed_bytes, keyed_free, keyed_init, keyed_state,
 )
@@ -42,7 +43,7 @@ cdef struct Bucket:
     char* single           # SF: the one state; NULL for PS
     int64_t state_size
     ChunkPool pool         # counts the bytes of the keys' strings; only `bytes` is used
-    int64_t held           # bytes that states own beside their own
+    Held held              # what states own beside their own bytes
     const StateCalls* calls
 
 
@@ -75,11 +76,12 @@ cdef inline void free_bucket(Kernel* k, void* state) noexcept nogil:
     """Give a bucket back, and what its states own: they say so by `held`."""
     cdef Bucket* b = <Bucket*> state
     cdef int64_t slot
-    if b.held and b.single != NULL:
+    if b.held.bytes and b.single != NULL:
         b.calls.drop(k, state, b.single)
-    elif b.held:
+    elif b.held.bytes:
         for slot in range(b.keyed.count):
             b.calls.drop(k, state, keyed_state(&b.keyed, slot))
+    held_free(&b.held)
     if b.single == NULL:
         keyed_free(&b.keyed)
     free(b.single)
@@ -89,8 +91,8 @@ cdef inline void free_bucket(Kernel* k, void* state) noexcept nogil:
 cdef inline int64_t bytes_of_bucket(Kernel* k, void* state) noexcept nogil:
     cdef Bucket* b = <Bucket*> state
     if b.single != NULL:
-        return b.state_size + b.held
-    return keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes) + b.held   # statistic; no partner
+        return b.state_size + b.held.bytes
+    return keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes) + b.held.bytes   # statistic; no partner
 
 
 cdef inline int normal_keys(const KeySpec* keys, Worker* w, Chunk* c, Column* to) noexcept nogil:

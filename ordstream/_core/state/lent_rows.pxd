@@ -15,6 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from ordstream._core.ground.chunk cimport Chunk, Column, Worker
 from ordstream._core.ground.imported_batch cimport Batch
 from ordstream._core.ground.kept_batches cimport KeptBatches
+from ordstream._core.state.held_memory cimport Held
 from ordstream._core.state.row_queue cimport Entry, RowSpec, show_row
 
 cdef enum:
@@ -54,7 +55,7 @@ cdef void show_lent_column(const RowSpec* x, const LentRows* l, int32_t j, const
                            Column* cols, const int32_t* at, int64_t base) noexcept nogil
 cdef void show_lent_rows(const RowSpec* x, const LentRows* l, const int64_t* words, int32_t n, Column* cols,
                          const int32_t* at, int64_t base) noexcept nogil
-cdef Entry* lent_entry(const RowSpec* x, const LentRows* l, int64_t* held, int64_t word) noexcept nogil
+cdef Entry* lent_entry(const RowSpec* x, const LentRows* l, Held* held, int64_t word) noexcept nogil
 
 
 cdef inline bint is_lent(int64_t word) noexcept nogil:
@@ -70,21 +71,21 @@ cdef inline int64_t lent_row(int64_t word) noexcept nogil:
     return <uint32_t> word >> 1
 
 
-cdef inline int64_t lent_word(LentRows* l, int64_t* held, int32_t slot) noexcept nogil:
+cdef inline int64_t lent_word(LentRows* l, Held* held, int32_t slot) noexcept nogil:
     """A slot of the chunk that is being processed, which has a lender, as a kept row."""
     cdef Lender* from_ = &l.lenders[l.current]
     from_.rows += 1
     l.bytes += from_.row_bytes
-    held[0] += from_.row_bytes
+    held.bytes += from_.row_bytes
     return <int64_t> l.current << 32 | (l.offset + slot) << 1 | 1
 
 
-cdef inline void lent_drop(LentRows* l, int64_t* held, int64_t word) noexcept nogil:
+cdef inline void lent_drop(LentRows* l, Held* held, int64_t word) noexcept nogil:
     """Forget a lent row. Its batch stays until lent_settle."""
     cdef Lender* from_ = lender_of(l, word)
     from_.rows -= 1
     l.bytes -= from_.row_bytes
-    held[0] -= from_.row_bytes
+    held.bytes -= from_.row_bytes
     if from_.rows == 0:
         l.emptied = 1
 

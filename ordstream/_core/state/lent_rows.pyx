@@ -11,6 +11,7 @@ from ordstream._core.ground.list_values cimport view_bytes
 from ordstream._core.ground.kept_batches cimport (
     KeptBatches, batches_are_few, kept_batch, kept_begin, kept_end,
 )
+from ordstream._core.state.held_memory cimport Held
 from ordstream._core.state.row_queue cimport Entry, RowSpec, copy_short, entry_of
 from ordstream._core.state.state_columns cimport put_valid
 
@@ -323,7 +324,7 @@ cdef void show_lent_rows(const RowSpec* x, const LentRows* l, const int64_t* wor
         show_lent_column(x, l, j, words, n, cols, at, base)
 
 
-cdef Entry* lent_entry(const RowSpec* x, const LentRows* l, int64_t* held, int64_t word) noexcept nogil:
+cdef Entry* lent_entry(const RowSpec* x, const LentRows* l, Held* held, int64_t word) noexcept nogil:
     """A copy of a lent row. NULL: no memory. Ownership: the caller."""
     cdef Chunk rows                                          # only its columns are read
     rows.cols = lender_of(l, word).cols

@@ -11,6 +11,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 from ordstream._core.ground.chunk cimport Chunk, Column, LayoutOwner, View, Worker
 from ordstream._core.ground.threads cimport prefetch_write
+from ordstream._core.state.held_memory cimport Held
 
 cdef enum:
     MOST_EXPECTED = 512        # bytes of an entry that are prefetched
@@ -30,7 +31,7 @@ cdef struct RowSpec:
     int32_t apart          # some are strings or lists
 
 cdef struct Entry:
-    # Memory ownership: its queue; malloc'ed. Behind it: flags, values, bytes (RowSpec).
+    # Memory ownership: its queue; of held_take. Behind it: flags, values, bytes (RowSpec).
     Entry* next
     int64_t room           # bytes of the block
 
@@ -47,12 +48,12 @@ cdef class RowSpecOwner:
     # Memory ownership: allocates and frees the arrays of `spec`.
     cdef RowSpec spec
 
-cdef Entry* entry_of(const RowSpec* x, int64_t* held, const Chunk* c, int32_t row, Entry* old) noexcept nogil
+cdef Entry* entry_of(const RowSpec* x, Held* held, const Chunk* c, int32_t row, Entry* old) noexcept nogil
 cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32_t first, int32_t index,
                     bint copies) noexcept nogil
-cdef void queue_drop(Queue* q, int64_t* held) noexcept nogil
+cdef void queue_drop(Queue* q, Held* held) noexcept nogil
 cdef int queue_write(const RowSpec* x, Worker* w, const Queue* q, Chunk* out, View* to_view) noexcept nogil
-cdef int32_t queue_read(const RowSpec* x, int64_t* held, const View* v, int64_t n, Queue* q) noexcept nogil
+cdef int32_t queue_read(const RowSpec* x, Held* held, const View* v, int64_t n, Queue* q) noexcept nogil
 
 
 cdef inline char* flag_of(Entry* entry, int32_t j) noexcept nogil:

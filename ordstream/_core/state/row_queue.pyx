@@ -1,33 +1,32 @@
 """The last rows of a key. See row_queue.pxd."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_STATE, PT_LIST, PT_VIEW, Chunk, Column, LayoutOwner, View, Worker, chunk_alloc,
 )
 from ordstream._core.ground.list_values cimport LIST_NULLS, view_bytes
 from ordstream._core.ground.widths cimport WIDTHS
+from ordstream._core.state.held_memory cimport held_give, held_take
 from ordstream._core.state.state_columns cimport put_valid
 
 
-cdef Entry* entry_room(int64_t* held, Entry* old, int64_t need) noexcept nogil:
+cdef Entry* entry_room(Held* held, Entry* old, int64_t need) noexcept nogil:
     """A block of `need` bytes: that of `old` where it fits (not four times too large), else a new one, and
     `old` is gone. NULL: no memory, and `old` is still there."""
     cdef Entry* entry
     if old != NULL and old.room >= need and old.room <= 4 * need:
         return old
-    entry = <Entry*> malloc(<size_t> need)
+    entry = <Entry*> held_take(held, need)
     if entry == NULL:
         return NULL
     entry.room = need
-    held[0] += need
     if old != NULL:
-        held[0] -= old.room
-        free(old)
+        held_give(held, old, old.room)
     return entry
 
 
-cdef Entry* entry_of(const RowSpec* x, int64_t* held, const Chunk* c, int32_t row,
+cdef Entry* entry_of(const RowSpec* x, Held* held, const Chunk* c, int32_t row,
                      Entry* old) noexcept nogil:
     """A row as an entry, in the block of `old` where it fits. NULL: no memory, and `old` is still there."""
     cdef const Column* cols = c.cols                         # what is written may be anything, to a compiler
@@ -115,14 +114,13 @@ cdef int show_entry(const RowSpec* x, Worker* w, Entry* entry, Chunk* out, int32
     return 0
 
 
-cdef void queue_drop(Queue* q, int64_t* held) noexcept nogil:
+cdef void queue_drop(Queue* q, Held* held) noexcept nogil:
     """Give back the entries of a queue; it is then as zeroed."""
     cdef Entry* entry
     while q.oldest != NULL:
         entry = q.oldest
         q.oldest = entry.next
-        held[0] -= entry.room
-        free(entry)
+        held_give(held, entry, entry.room)
     memset(q, 0, sizeof(Queue))
 
 
@@ -174,7 +172,7 @@ cdef int queue_write(const RowSpec* x, Worker* w, const Queue* q, Chunk* out, Vi
     return 0
 
 
-cdef int32_t read_entry(const RowSpec* x, int64_t* held, const char* at, const char* end,
+cdef int32_t read_entry(const RowSpec* x, Held* held, const char* at, const char* end,
                         Entry** made, int64_t* taken) noexcept nogil:
     """An entry of written bytes; how many they were. 0, FAIL_STATE or FAIL_MEMORY."""
     cdef const char* p = at
@@ -231,7 +229,7 @@ cdef int32_t read_entry(const RowSpec* x, int64_t* held, const char* at, const c
     return 0
 
 
-cdef int32_t queue_read(const RowSpec* x, int64_t* held, const View* v, int64_t n, Queue* q) noexcept nogil:
+cdef int32_t queue_read(const RowSpec* x, Held* held, const View* v, int64_t n, Queue* q) noexcept nogil:
     """Fill an empty queue with n entries of written bytes. 0, FAIL_STATE or FAIL_MEMORY: what is in the
     queue then is the caller's to drop."""
     cdef const char* at = v.data

@@ -5,12 +5,12 @@ Inline only: there is no module of this name at run time. Thread safety: the buc
 """
 from libc.math cimport isinf
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 from ordstream._core.state.fold cimport (
     F_MEAN_F64, F_SUM_F64, Accumulator, Fold, as_float, as_word, fold_into, fold_spread, fold_spreads,
 )
 from ordstream._core.state.gathered cimport GATHERED_LEAVE, GATHERED_SEE, gathered_window
+from ordstream._core.state.held_memory cimport held_give, held_take
 from ordstream._core.state.keyed_bucket cimport Bucket
 from ordstream._core.state.windows cimport WindowContext
 
@@ -135,7 +135,7 @@ cdef inline void see(const RollingContext* x, Bucket* b, Slide* s, const char* e
         a = &x.window.fold.accumulators[j]
         total = total_of(s, j)
         if x.words[j].boxed:
-            gathered_window(<void*> total[0], GATHERED_SEE, &b.held)
+            gathered_window(<void*> total[0], GATHERED_SEE, &b.held.bytes)
             continue
         value = (<const int64_t*> (entry + x.words[j].offset))[0]
         if x.words[j].exact:
@@ -209,7 +209,7 @@ cdef inline void forget(const RollingContext* x, Bucket* b, Slide* s, int64_t go
             if x.words[j].exact and entry[x.flags + j]:
                 total = total_of(s, j)
                 if x.words[j].boxed:
-                    gathered_window(<void*> total[0], GATHERED_LEAVE, &b.held)
+                    gathered_window(<void*> total[0], GATHERED_LEAVE, &b.held.bytes)
                     continue
                 wide_take(total, (<const int64_t*> (entry + x.words[j].offset))[0])
                 total[2] -= 1
@@ -228,15 +228,14 @@ cdef inline int64_t next_room(const RollingContext* x, const Slide* s) noexcept 
 
 cdef inline int resize(const RollingContext* x, Bucket* b, Slide* s, int64_t room) noexcept nogil:
     """Move a ring to one of `room` places. 0, or -1: no memory, nothing changed."""
-    cdef char* entries = <char*> malloc(<size_t> (room * x.entry))
+    cdef char* entries = <char*> held_take(&b.held, room * x.entry)
     cdef int64_t ahead = min(s.n, s.room - s.head)           # the others lie in front of the oldest
     if entries == NULL:
         return -1
     if s.n:
         memcpy(entries, s.entries + s.head * x.entry, <size_t> (ahead * x.entry))
         memcpy(entries + ahead * x.entry, s.entries, <size_t> ((s.n - ahead) * x.entry))
-    free(s.entries)
-    b.held += (room - s.room) * x.entry
+    held_give(&b.held, s.entries, s.room * x.entry)
     s.entries = entries
     s.room = room
     s.head = 0

@@ -1,6 +1,5 @@
 """The rows of sliding windows (sliding.pxd) as rows of state: contract kernel.pxd (f)."""
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_STATE, Chunk, Failure, View, Worker, failure_set,
@@ -11,6 +10,7 @@ from ordstream._core.ground.widths cimport WIDTHS
 from ordstream._core.state.gathered cimport (
     GATHERED_SEE, gathered_bytes, gathered_fill, gathered_forget_one, gathered_window,
 )
+from ordstream._core.state.held_memory cimport held_give
 from ordstream._core.state.keyed_bucket cimport Bucket, StateCalls, put_word
 from ordstream._core.state.row_values cimport list_room, row_list, row_null, row_value, value_at
 from ordstream._core.state.sliding cimport (
@@ -27,7 +27,7 @@ cdef void drop_objects(const RollingContext* x, Bucket* b, Slide* s) noexcept no
     if x.window.fold.gathers:
         for j in range(x.window.fold.n):
             if x.words[j].boxed:
-                gathered_forget_one(<void**> total_of(s, j), &b.held)
+                gathered_forget_one(<void**> total_of(s, j), &b.held.bytes)
 
 
 cdef void drop_ring(Kernel* k, void* bucket, char* state) noexcept nogil:
@@ -35,8 +35,7 @@ cdef void drop_ring(Kernel* k, void* bucket, char* state) noexcept nogil:
     cdef const RollingContext* x = <const RollingContext*> k.ctx
     cdef Slide* s = <Slide*> state
     drop_objects(x, <Bucket*> bucket, s)
-    free(s.entries)
-    (<Bucket*> bucket).held -= s.room * x.entry
+    held_give(&(<Bucket*> bucket).held, s.entries, s.room * x.entry)
     memset(s, 0, sizeof(Slide) + <size_t> x.window.fold.n * 8 * TOTAL_WORDS)
 
 
@@ -139,11 +138,11 @@ cdef const char* read_objects(const RollingContext* x, Bucket* b, const Chunk* r
         if bytes == NULL and n == 0:
             continue
         if bytes == NULL or gathered_fill(&x.window.fold.accumulators[j], <void**> total_of(s, j), bytes,
-                                          &b.held) != n:
+                                          &b.held.bytes) != n:
             return "the values of an aggregation are not those of its rows"
         for i in range(s.front):
             if entry_at(x, s, i)[x.flags + j]:
-                gathered_window(<void*> total_of(s, j)[0], GATHERED_SEE, &b.held)
+                gathered_window(<void*> total_of(s, j)[0], GATHERED_SEE, &b.held.bytes)
     return NULL
 
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <functional>
 #include "sorted_blocks.hpp"
+#include "spare_blocks.hpp"
 
 namespace ord {
 
@@ -19,7 +20,7 @@ struct SortedWords {
     static constexpr size_t FLAT = 2048, BLOCK = 1024;
     static constexpr size_t MANY = 16;  // a sixteenth of the words is merged, not put in one by one
 
-    std::vector<Word> flat;
+    Vector<Word> flat;
     size_t sorted = 0;
     SortedBlocks<Word, std::less<Word>, BLOCK> blocks;
 
@@ -34,7 +35,7 @@ struct SortedWords {
             return merge();
         }
         if (blocks.empty()) {
-            std::vector<Word> rest(flat.begin() + static_cast<std::ptrdiff_t>(sorted), flat.end());
+            Vector<Word> rest(flat.begin() + static_cast<std::ptrdiff_t>(sorted), flat.end());
             blocks.fill(flat.data(), sorted);
             flat.swap(rest);
             sorted = 0;
@@ -83,7 +84,7 @@ private:
     }
 
     void lie_flat() {
-        std::vector<Word> all;
+        Vector<Word> all;
         all.reserve(size());
         blocks.each([&all](Word v) { all.push_back(v); });
         const size_t in_order = all.size();

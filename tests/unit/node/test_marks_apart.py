@@ -1,0 +1,108 @@
+"""Marks at which no operator emits come with rows between them: what these leave in the state is bounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ordstream as od
+from ordstream.plan import clock
+from ordstream.testing import run_serial
+
+ROWS, SPAN = 12_000, 10
+APART = clock.FORGET_ROWS  # as a run has it; `marks_come_as_wanted` makes it 1 for each test
+
+
+@pytest.fixture(autouse=True)
+def marks_come_as_in_a_run(marks_come_as_wanted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "FORGET_ROWS", APART)
+
+
+def keys_once(rows: int = ROWS, **columns) -> pa.Table:
+    """Each key has one row, one unit behind the row before."""
+    numbers = np.arange(rows)
+    return pa.table({"k": numbers, "t": numbers, "right": numbers % 2 == 0, **columns})
+
+
+def kept(pipeline: od.Pipeline, data: pa.Table, **options) -> int:
+    """How many keys the operator "here" knows at the end of the data."""
+    with pipeline.stream(data, end="suspend", **options) as stream:
+        out = pa.Table.from_batches(list(stream), schema=stream.schema)
+    assert stream.snapshot is not None
+    assert out.equals(run_serial(pipeline, data, end="suspend").table)
+    return stream.snapshot.states["here"].num_rows
+
+
+def forgetful(data: pa.Table) -> dict[str, od.Pipeline]:
+    """Operators that emit nothing at marks."""
+    start = od.Pipeline(data.schema)
+    keyed = start.key_by("k")
+    right, left = start.branch(od.col("right"))
+    return {
+        "deduplicate": start.deduplicate("k", SPAN, time="t", name="here"),
+        "rolling": keyed.window(od.rolling(SPAN), time="t").aggregate(n=od.count(), name="here"),
+        "updates": keyed.window(od.tumbling(SPAN), time="t").aggregate(
+            n=od.count(), emit="updates", name="here"
+        ),
+        "asof": left.join_asof(right, on="k", tolerance=SPAN, time="t", name="here"),
+        "interval": left.join_interval(right, on="k", within=(-SPAN, SPAN), time="t", name="here"),
+    }
+
+
+NAMES = tuple(forgetful(keys_once(1)))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_forgotten_late_is_bounded(name, workers):
+    data = keys_once()
+    found = kept(forgetful(data)[name], data, workers=workers)
+    assert 10 * SPAN < found <= APART + 3 * SPAN
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_wide_rows_leave_fewer(name):
+    data = keys_once(3_000, text=["x" * 10_000] * 3_000)
+    assert kept(forgetful(data)[name], data, workers=1) <= 150 + 3 * SPAN
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bounded_state_is_forgotten_at_once(name):
+    data = keys_once()
+    bounded = {"max_state_bytes": 1 << 20}
+    assert kept(forgetful(data)[name], data, workers=2, **bounded) <= 4 * SPAN
+
+
+def test_a_bounded_join_forgets_at_once():
+    data = keys_once()
+    right, left = od.Pipeline(data.schema).branch(od.col("right"))
+    joined = left.join_asof(right, on="k", tolerance=SPAN, time="t", max_state_bytes=1 << 20, name="here")
+    assert kept(joined, data, workers=2) <= 4 * SPAN
+
+
+def test_an_operator_that_emits_at_marks_has_them_all():
+    data = keys_once()
+    start = od.Pipeline(data.schema)
+    closing = start.key_by("k").window(od.tumbling(SPAN), time="t").aggregate(n=od.count(), name="closes")
+    assert kept(closing.deduplicate("k", name="here"), data, workers=2) >= ROWS - 4 * SPAN
+    both = start.deduplicate("k", SPAN, time="t", name="here").key_by("k")
+    pipeline = both.window(od.tumbling(SPAN), time="t").aggregate(n=od.count())
+    assert kept(pipeline, data, workers=2) <= 4 * SPAN
+
+
+def test_marks_that_a_run_was_told_to_make_come_as_told():
+    data = keys_once()
+    made = od.Pipeline(data.schema).deduplicate("k", SPAN, time="t", name="here")
+    assert kept(made, data, workers=2, punctuate=od.every("t", SPAN)) <= 4 * SPAN
+
+
+def test_a_run_goes_on_behind_a_suspended_one():
+    data = keys_once()
+    made = od.Pipeline(data.schema).deduplicate("k", SPAN, time="t", name="here")
+    with made.stream(data.slice(0, 5_000), end="suspend") as first:
+        rows = sum(batch.num_rows for batch in first)
+    with made.stream(data.slice(5_000), end="suspend", restore=first.snapshot) as second:
+        rows += sum(batch.num_rows for batch in second)
+    assert rows == ROWS
+    assert second.snapshot.states["here"].num_rows <= APART + 3 * SPAN
