@@ -84,10 +84,10 @@ class Marking:
         self._operators = {one.name: (k, one) for k, one in enumerate(plan.operators) if one.stateful}
         self.snapshots.bind(self._operators)
         self._schemas = {name: one.state_schema() for name, (_, one) in self._operators.items()}
-        self.data, self._positions = data, None
+        self.data: Any = data
+        self._positions: Positions | None = None
         if settings.checkpoint is not None or hasattr(data, "seek"):
-            self.begin.check_position()
-            self.data = self._positions = Positions(data, self.begin.serial, self.begin.position)
+            self.data = self._positions = self.snapshots.positions(data)
         self.wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._requested = self._served = 0

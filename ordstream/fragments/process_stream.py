@@ -304,7 +304,7 @@ class ProcessStream(NoTable, Reader):
     def _at_end(self, driver: Driver) -> pa.RecordBatch | None:
         if self._held:
             return self._all_held()
-        begun = 0 if self._marking is None else self._marking.begin.serial
+        begun = 0 if self._marking is None else self._marking.snapshots.read_behind
         self._failure = of_source(driver.failure(), log_of(self._data), begun)
         if self._marking is not None:
             self._marking.publish()

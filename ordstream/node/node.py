@@ -157,8 +157,7 @@ class Stream(NoTable, Unmoved, Reader):
         most = source.most_bytes(self._max_bytes)
         self.merge_log = log_of(data)
         if self._snapshots is not None and (settings.checkpoint is not None or hasattr(data, "seek")):
-            begin.check_position()
-            data = self._positions = Positions(data, begin.serial, begin.position)
+            data = self._positions = self._snapshots.positions(data)
         batches = source.batches(data, self._source_schema, no_nulls, most, fitted=self._fitted)
         self._feeder = Feeder(
             self._core, batches, self._source_schema, settings, most, dates_rows=bool(self._made.sheds)
@@ -402,7 +401,7 @@ class Stream(NoTable, Unmoved, Reader):
         names, source = [one.name for one in self._made.chain], self._source_schema
         told = self._settings.punctuate
         found = failure(self._core, self._feeder.error, names, self._plan, source, self._complete, told)
-        begun = 0 if self._snapshots is None else self._snapshots.begin.serial
+        begun = 0 if self._snapshots is None else self._snapshots.read_behind
         self._failure = of_source(found, self.merge_log, begun)
         if self._snapshots is not None:
             self._snapshots.end()

@@ -161,6 +161,11 @@ class Positions(HandsOn):
         The source can't go back.
     SourceError
         It can't go to `start`.
+
+    Attributes
+    ----------
+    before : int
+        Tuples before the first that is read again, to be skipped.
     """
 
     def __init__(self, data: Any, serial: int = 0, start: Any = None) -> None:
@@ -170,6 +175,7 @@ class Positions(HandsOn):
         if start is not None:
             place, self._skip = _parsed(start)
             _asked(self.source, "seek", _own(place))
+        self.before = serial - self._skip
         # Begun here, so that there is a place before the first batch.
         self._items = iter(_asked(self.source, "__iter__"))
         self._lock = threading.Lock()

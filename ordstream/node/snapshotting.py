@@ -223,6 +223,7 @@ class Snapshotting:
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             self._checkpoint = Checkpoint(checkpoint)
         self.begin = where_to_begin(settings, self._checkpoint)
+        self.read_behind = self.begin.serial  # tuples before the first that the source gives
         self.states = fit(plan, self.begin)
         self.clock = "" if settings.given_marks else clock_said(plan, settings.punctuate)
         check_clock(self.clock, self.begin)
@@ -241,6 +242,13 @@ class Snapshotting:
         self._in_work = 0
 
     # ------------------------------------------------------------------------------------------ beginning
+
+    def positions(self, data: Any) -> Positions:
+        """The source, which goes to where the run begins. Errors: as `Positions`."""
+        self.begin.check_position()
+        found = Positions(data, self.begin.serial, self.begin.position)
+        self.read_behind = found.before
+        return found
 
     def with_models(self, plan: Plan) -> Plan:
         """The plan with shed operators that begin with what they had learnt."""

@@ -407,6 +407,9 @@ def _replaced(path: Path) -> bool:
 
 
 def _check_frame(df: Any) -> None:
+    if isinstance(df, Mapping):
+        how = "unionByName(allowMissingColumns=True), with a column that tells them apart"
+        raise PlanError(f"stream takes one streaming DataFrame: unite yours by {how}, and branch by it")
     if not hasattr(df, "isStreaming") or not df.isStreaming:
         raise PlanError(
             "stream takes a streaming DataFrame (spark.readStream...); for one that is whole there is "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import ordstream as od
 from ordstream.node.merge_log import MergeLog
@@ -53,3 +54,28 @@ def test_rows_of_two_sources_that_take_turns_are_merged_again_as_the_log_says():
     assert len(found.merge_log.table) == 30_000
     again = both.run(data, merge_by="ts", merge_log=found.merge_log.table)
     assert again.table.equals(found.table)
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"processes": 2}], ids=str)
+def test_a_run_that_goes_on_says_which_source_a_tuple_is_of(tmp_path, options):
+    """Where it reads tuples again, to skip them, the merge's log has these too."""
+    many = pa.table({"k": [1] * 40, "ts": range(0, 160, 4)})
+    few = pa.table({"k": [2] * 10, "ts": range(101, 111)})
+    both = od.union(*(od.Pipeline(many.schema, source=name) for name in ("many", "few")))
+    failing = both.map(lambda row: (row.k, 1 // (row.ts - 105)), schema={"k": int, "z": int}, name="fails")
+    data = {"many": many, "few": few}
+    for _ in range(3):
+        with pytest.raises(od.OperatorError, match=r"'fails'[\s\S]*source: 'few'") as failed:
+            failing.run(data, merge_by="ts", checkpoint=tmp_path, every=10, chunk_rows=1, **options)
+        assert failed.value.serial == 32
+
+
+def test_a_run_that_goes_on_says_which_source_runs_backwards(tmp_path):
+    many = pa.table({"k": [1] * 40, "ts": range(0, 160, 4)})
+    few = pa.table({"k": [2] * 10, "ts": [*range(101, 106), 90, *range(107, 111)]})
+    both = od.union(*(od.Pipeline(many.schema, source=name) for name in ("many", "few")))
+    pipeline = both.key_by("k").window(od.tumbling(10), time="ts").aggregate(n=od.count())
+    data = {"many": many, "few": few}
+    for _ in range(3):
+        with pytest.raises(od.SourceError, match=r"runs backwards[\s\S]*source: 'few'"):
+            pipeline.run(data, merge_by="ts", checkpoint=tmp_path, every=10, chunk_rows=1)

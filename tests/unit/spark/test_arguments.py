@@ -22,6 +22,12 @@ def test_an_order_is_one_of_three(order):
         od.spark.apply(P, None, order_by="ts", order=order)
 
 
+def test_a_stream_takes_one_frame(tmp_path):
+    one, other = (od.Pipeline({"k": int, "ts": int}, source=name) for name in "ab")
+    with pytest.raises(od.PlanError, match="one streaming DataFrame: unite yours by unionByName"):
+        od.spark.stream(one.join_asof(other, on="k", time="ts"), {"a": None, "b": None}, checkpoint=tmp_path)
+
+
 @pytest.mark.parametrize("late", ["no", 1, pd.NA, od.col("k")])
 def test_late_rows_are_asked_for_by_a_flag(late, tmp_path):
     with pytest.raises(od.PlanError, match="read_output: late must be True or False, got"):
