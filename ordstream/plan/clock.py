@@ -68,10 +68,15 @@ def clock_of(plan: Plan, punctuate: Every | None) -> tuple[int | ComputedClock, 
 
 
 def rows_between_marks(plan: Plan, punctuate: Every | None) -> int:
-    """How many tuples of the source are between two marks of its clock at least; 0: as few as there are."""
+    """How many tuples of the source are between two marks of its clock at least; 0: as few as there are.
+
+    An operator with a state of another kind may give rows late that still have the clock's column (`top_k`,
+    final counts): what stands behind it, and has forgotten by then or not, would show when marks came.
+    """
     operators = [in_run(operator, punctuate) for operator in with_clocks(plan).operators]
-    wanting = [one for one in operators if one.clock_wanted() is not None]
-    return FORGET_ROWS if punctuate is None and all(one.only_forgets() for one in wanting) else 0
+    states = [one for one in operators if one.stateful or one.clock_wanted() is not None]
+    forgets = all(one.clock_wanted() is not None and one.only_forgets() for one in states)
+    return FORGET_ROWS if punctuate is None and forgets else 0
 
 
 def _wanted(plan: Plan, yielding: bool) -> list[tuple[int | ComputedClock, int]]:

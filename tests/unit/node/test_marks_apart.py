@@ -106,3 +106,35 @@ def test_a_run_goes_on_behind_a_suspended_one():
         rows += sum(batch.num_rows for batch in second)
     assert rows == ROWS
     assert second.snapshot.states["here"].num_rows <= APART + 3 * SPAN
+
+
+def late_rows() -> dict[str, od.Pipeline]:
+    """Operators that give rows late, which still have the clock's column; `late` has one of these rows."""
+    start = od.Pipeline({"g": int, "t": int, "u": int, "v": int})
+    late = start.filter(od.col("v") == 3)
+    keyed = late.key_by("g", "t")
+    return {
+        "count": keyed.count(emit="final"),
+        "aggregate": keyed.aggregate(n=od.count()),
+        "sessionize": keyed.sessionize("u", 5),
+        "top_values": keyed.top_values("v", 1, emit="final"),
+        "top_k": late.top_k(1, "v", "g"),
+    }
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", tuple(late_rows()))
+def test_rows_that_come_late_meet_what_the_reference_has_forgotten(name, workers):
+    late = late_rows()[name]
+    live = od.Pipeline({"g": int, "t": int, "u": int, "v": int})
+    data = pa.table({"g": [1, 2, 2, 1, 1], "t": range(0, 401, 100), "u": [0] * 5, "v": [1, 2, 3, 4, 5]})
+    both = od.union(live.select("g", "t"), late.select("g", "t")).deduplicate("g", 10, time="t")
+    assert both.run(data, workers=workers).table.equals(run_serial(both, data).table)
+
+
+@pytest.mark.parametrize("rows", [1, 40, 1000])
+def test_windows_of_top_k_do_not_depend_on_the_batches_of_the_source(rows):
+    data = pa.table({"g": [1, 1, 9, 9, 9], "w": [0, 1, 1, 1, 2], "t": [0, 1, 15, 100, 101], "v": [1] * 5})
+    made = od.Pipeline(data.schema).top_k(3, "v", "g", window="w").deduplicate("g", 10, time="t")
+    expected = run_serial(made, data).table
+    assert made.run(iter(data.to_batches(max_chunksize=rows)), workers=1).table.equals(expected)
