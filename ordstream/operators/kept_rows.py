@@ -298,10 +298,10 @@ class DeduplicateFirst(Deduplicate):
     """Output: a row, unless one of its key was given less than a span before."""
 
     mode: ClassVar[str] = "first"
+    passes_unread: ClassVar[bool] = True
 
     def only_forgets(self) -> bool:
         return True
-    passes_unread: ClassVar[bool] = True
 
     def reference(self) -> SerialOperator:
         return DeduplicateFirstReference(self)

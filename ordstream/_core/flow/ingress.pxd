@@ -60,7 +60,7 @@ cdef struct Ingress:
     int64_t time_every
     int64_t time_rows      # rows from one time punctuation to the next, at least
     int64_t time_free      # serial from which on there may be one
-    int64_t time_now       # largest time // every seen
+    int64_t time_now       # time // every of the last time punctuation, or of the first tuple
     int64_t time_last      # latest time seen
     int32_t time_started
     int64_t pending_time   # a punctuation due before the next row: its time

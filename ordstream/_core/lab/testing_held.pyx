@@ -3,11 +3,11 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 from ordstream._core.ground.atomics cimport as_int, as_pointer
 from ordstream._core.state.held_memory cimport (
-    ORD_BLOCKS_KEPT, SPARE_LEAST, SPARE_MOST, Held, held_free, held_give, held_take,
+    ORD_BLOCKS_KEPT, ORD_SPARE_MOST, SPARE_LEAST, Held, held_free, held_give, held_take,
 )
 
 BLOCKS_KEPT = ORD_BLOCKS_KEPT
-LEAST, MOST = SPARE_LEAST, SPARE_MOST
+LEAST, MOST = SPARE_LEAST, ORD_SPARE_MOST
 
 
 cdef class PyHeld:
@@ -47,4 +47,4 @@ cdef class PyHeld:
     @property
     def spare(self):
         """Bytes of spare blocks."""
-        return self.held.spare
+        return self.held.spare.bytes

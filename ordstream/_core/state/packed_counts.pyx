@@ -130,7 +130,7 @@ cdef void packed_column(const PackedCounts* s, int32_t j, int32_t* shift, uint64
                         uint64_t* bias) noexcept nogil:
     """How column j lies in a packed key: its value is ((key >> shift) & ones) - bias. Pure."""
     ones[0] = <uint64_t> 0 - 1 if s.bits == 64 else ((<uint64_t> 1) << s.bits) - 1
-    bias[0] = (<uint64_t> 1) << (s.bits - 1) if is_signed(s.keys.type[j]) else 0
+    bias[0] = (<uint64_t> 1) << (s.bits - 1) if s.bits and is_signed(s.keys.type[j]) else 0
     shift[0] = s.bits * (s.keys.ncols - 1 - j)
 
 

@@ -1,10 +1,8 @@
-// Spare blocks: sizes of blocks that are used again, and those of gathered values.
+// Spare blocks: memory that was given back, and serves the next one who asks for its size.
 //
-// What one thread frees and another allocates makes the C library's allocator wait. So a block that values
-// give back serves the thread that gave it for the next one of its size; no more than SPARE bytes do. Memory
-// of other states: held_memory.pxd.
-// Portable C++17. Thread safety: any thread; each has its own. Ownership: whoever took a block. Without
-// memory: std::bad_alloc. Sanitizers see each block come and go.
+// What one thread allocates and another frees makes them wait for each other in the C library. So a bucket
+// keeps what its states give back (held_memory.pxd), and a thread what gathered values do (SpareBlocks).
+// Portable C++17. Thread safety: the owner's. Sanitizers see each block come and go.
 #ifndef ORDSTREAM_SPARE_BLOCKS_HPP
 #define ORDSTREAM_SPARE_BLOCKS_HPP
 #include <cstddef>
@@ -24,8 +22,8 @@ static constexpr bool ORD_BLOCKS_KEPT = true;
 static constexpr bool ORD_BLOCKS_KEPT = true;
 #endif
 
-static constexpr int64_t ORD_SPARE_MOST = 1 << 16;  // bytes of the largest block that is used again
-static constexpr int32_t ORD_SIZES = 49;            // up to 256 bytes in steps of 16, then four per doubling
+static constexpr int64_t ORD_SPARE_MOST = 1 << 16;  // bytes of the largest block that is kept
+static constexpr int32_t ORD_SIZES = 48;            // up to 256 bytes in steps of 16, then four per doubling
 
 // The least size that holds so many bytes (1..ORD_SPARE_MOST), which become all of its bytes.
 static inline int32_t ord_size_of(int64_t* bytes) {
@@ -40,49 +38,83 @@ static inline int32_t ord_size_of(int64_t* bytes) {
     return 16 + 4 * (step - 6) + static_cast<int32_t>(last >> step & 3);
 }
 
+struct OrdSpareBlock {
+    OrdSpareBlock* next;
+};
+
+// Zeroed memory: none. Owns its blocks.
+struct OrdSpare {
+    int64_t bytes;
+    int32_t turn;  // where ord_spare_drop goes on
+    OrdSpareBlock* first[ORD_SIZES];
+};
+
+// Free blocks until so many bytes are gone, or all: of one size after the other, since which ones nobody
+// asks for any more is not known.
+static inline void ord_spare_drop(OrdSpare* s, int64_t bytes) {
+    const int64_t left = s->bytes - bytes;
+    while (s->bytes > 0 && s->bytes > left) {
+        OrdSpareBlock*& list = s->first[s->turn];
+        if (list != nullptr) {
+            OrdSpareBlock* block = list;
+            list = block->next;
+            int64_t all = s->turn < 16 ? 16 * (s->turn + 1) : int64_t{s->turn % 4 + 5} << (s->turn / 4 + 2);
+            s->bytes -= all;
+            std::free(block);
+        }
+        s->turn = s->turn + 1 == ORD_SIZES ? 0 : s->turn + 1;
+    }
+}
+
+// A block of so many bytes, not zeroed, spare or new. Null: no memory.
+static inline void* ord_spare_take(OrdSpare* s, int64_t bytes) {
+    int64_t all = bytes > 0 ? bytes : 1;
+    if (ORD_BLOCKS_KEPT && all <= ORD_SPARE_MOST) {
+        OrdSpareBlock*& list = s->first[ord_size_of(&all)];
+        if (list != nullptr) {
+            OrdSpareBlock* block = list;
+            list = block->next;
+            s->bytes -= all;
+            return block;
+        }
+    }
+    return std::malloc(static_cast<size_t>(all));
+}
+
+// Take a block of ord_spare_take back. No more than `most` bytes are then spare; where there are, others go,
+// too.
+static inline void ord_spare_give(OrdSpare* s, void* block, int64_t bytes, int64_t most) {
+    int64_t all = bytes > 0 ? bytes : 1;
+    if (!ORD_BLOCKS_KEPT || all > ORD_SPARE_MOST) return std::free(block);
+    const int32_t size = ord_size_of(&all);
+    if (s->bytes + all > most) {
+        std::free(block);
+        return ord_spare_drop(s, all);
+    }
+    s->first[size] = new (block) OrdSpareBlock{s->first[size]};
+    s->bytes += all;
+}
+
 namespace ord {
+// Those of a thread. Without memory: std::bad_alloc.
 class SpareBlocks {
   public:
     ~SpareBlocks() {
-        for (Link*& list : first_)
-            while (list != nullptr) {
-                Link* block = list;
-                list = block->next;
-                std::free(block);
-            }
-        bytes_ = SPARE;  // what comes after the thread's end is freed
+        ord_spare_drop(&spare_, spare_.bytes);
+        most_ = 0;  // what comes after the thread's end is freed
     }
     void* take(size_t size) {
-        int64_t all = size ? static_cast<int64_t>(size) : 1;
-        void* block = nullptr;
-        if (ORD_BLOCKS_KEPT && all <= ORD_SPARE_MOST) {
-            Link*& list = first_[ord_size_of(&all)];
-            if (list != nullptr) {
-                block = list;
-                list = list->next;
-                bytes_ -= all;
-                return block;
-            }
-        }
-        block = std::malloc(static_cast<size_t>(all));
+        void* block = ord_spare_take(&spare_, static_cast<int64_t>(size));
         if (block == nullptr) throw std::bad_alloc();
         return block;
     }
     void give(void* block, size_t size) noexcept {
-        int64_t all = size ? static_cast<int64_t>(size) : 1;
-        if (!ORD_BLOCKS_KEPT || all > ORD_SPARE_MOST || bytes_ >= SPARE) return std::free(block);
-        Link*& list = first_[ord_size_of(&all)];
-        list = new (block) Link{list};
-        bytes_ += all;
+        ord_spare_give(&spare_, block, static_cast<int64_t>(size), most_);
     }
 
   private:
-    static constexpr int64_t SPARE = 1 << 20;
-    struct Link {
-        Link* next;
-    };
-    Link* first_[ORD_SIZES] = {};
-    int64_t bytes_ = 0;
+    OrdSpare spare_ = {};
+    int64_t most_ = 1 << 20;
 };
 
 inline thread_local SpareBlocks spare_blocks;

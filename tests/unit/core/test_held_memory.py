@@ -28,7 +28,7 @@ def test_bytes_of_a_block_are_its_owners(seed):
             used += size
         most = max(most, used)
         assert memory.bytes == used
-        assert 0 <= memory.spare <= max(most, held.LEAST) + held.MOST * 5 // 4
+        assert 0 <= memory.spare <= max(most * 5 // 4 - used, held.LEAST)
     for block, size, fill in taken:
         assert memory.give(block, size) == bytes([fill]) * size
     assert memory.bytes == 0
@@ -72,6 +72,37 @@ def test_what_is_spare_shrinks_with_the_states():
         for block in [memory.take(100, 1) for _ in range(1_000)]:
             memory.give(block, 100)
     assert memory.spare <= held.LEAST + 1_000 * 112 * 5 // 4 + 112
+
+
+@keeps_blocks
+def test_sizes_that_nobody_asks_for_any_more_give_way():
+    memory, most = held.PyHeld(), 10_000_000
+    for size in (1000, 100, 200, 60_000, 300, 20):
+        before = memory.spare
+        blocks = [memory.take(size, 1) for _ in range(most // size)]
+        assert memory.bytes + memory.spare <= most * 5 // 4 + held.LEAST
+        for block in blocks:
+            memory.give(block, size)
+        assert before == 0 or memory.spare <= most * 5 // 4
+    for block in [memory.take(1000, 1) for _ in range(most // 1000)]:
+        memory.give(block, 1000)
+    again = {memory.take(1000, 1) for _ in range(most // 1000)}
+    assert memory.spare <= most // 2  # what is spare is of this size mostly, and used
+    for block in again:
+        memory.give(block, 1000)
+
+
+@keeps_blocks
+def test_a_few_small_states_behind_large_ones_use_their_own_blocks():
+    memory = held.PyHeld()
+    for block in [memory.take(1000, 1) for _ in range(10_000)]:
+        memory.give(block, 1000)
+    for _ in range(1_000):
+        blocks = [memory.take(100, 1) for _ in range(1_000)]
+        for block in blocks:
+            memory.give(block, 100)
+    assert memory.spare <= 2 * held.LEAST + 112_000
+    assert {memory.take(100, 1) for _ in range(500)} & set(blocks)
 
 
 @keeps_blocks

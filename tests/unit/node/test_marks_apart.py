@@ -50,6 +50,7 @@ def forgetful(data: pa.Table) -> dict[str, od.Pipeline]:
     }
 
 
+ARRANGED = [("ct", 7, 16), ("lp", 64, 1), ("et", 1000, 3), ("qst", None, 4)]
 NAMES = tuple(forgetful(keys_once(1)))
 
 
@@ -59,6 +60,16 @@ def test_what_is_forgotten_late_is_bounded(name, workers):
     data = keys_once()
     found = kept(forgetful(data)[name], data, workers=workers)
     assert 10 * SPAN < found <= APART + 3 * SPAN
+
+
+@pytest.mark.parametrize(("partitioning", "reorder"), [("hybrid", "nonblocking"), ("partitioned", "lock")])
+@pytest.mark.parametrize(("scheduler", "chunk_rows", "buckets"), ARRANGED)
+@pytest.mark.parametrize("name", NAMES)
+def test_however_a_run_is_arranged(name, scheduler, chunk_rows, buckets, partitioning, reorder):
+    data = keys_once()
+    how = {"scheduler": scheduler, "chunk_rows": chunk_rows, "buckets": buckets, "reorder": reorder}
+    found = kept(forgetful(data)[name], data, workers=4, partitioning=partitioning, **how)
+    assert found <= APART + 3 * SPAN
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,10 +102,14 @@ def test_an_operator_that_emits_at_marks_has_them_all():
     assert kept(pipeline, data, workers=2) <= 4 * SPAN
 
 
-def test_marks_that_a_run_was_told_to_make_come_as_told():
+@pytest.mark.parametrize("name", NAMES)
+def test_marks_that_a_run_was_told_to_make_come_as_told(name):
     data = keys_once()
-    made = od.Pipeline(data.schema).deduplicate("k", SPAN, time="t", name="here")
-    assert kept(made, data, workers=2, punctuate=od.every("t", SPAN)) <= 4 * SPAN
+    every = od.every("t", SPAN)
+    with forgetful(data)[name].stream(data, end="suspend", workers=2, punctuate=every) as stream:
+        out = pa.Table.from_batches(list(stream), schema=stream.schema)
+    assert out.equals(run_serial(forgetful(data)[name], data, punctuate=every, end="suspend").table)
+    assert stream.snapshot.states["here"].num_rows <= 4 * SPAN
 
 
 def test_a_run_goes_on_behind_a_suspended_one():
