@@ -150,10 +150,12 @@ def runs_backwards(field: pa.Field, now: Any, before: Any, needs: str, *, keyed:
     todo = "sort the source by it first (in Spark: order_by)"
     if needs.startswith("join"):
         todo += ", or unite both sides by od.union and put reorder(time, slack=...) behind it"
-    elif needs.startswith("the clock of"):
-        todo += ", or put reorder(time, slack=...) in front"
+    elif needs.endswith("over several sources"):
+        todo = "sort each source by it first, or unite them by od.union with reorder(time, slack=...) behind"
     elif needs == "top_k":
         todo += "; what an operator in front emits at the end of the stream comes by key, not by time"
+    elif needs != PUNCTUATE:
+        todo += ", or, as behind a join, put reorder(time, slack=...) in front"
     return (
         f"column {field.name!r} runs backwards: {shown(now, field.type)} {last}; {needs} needs it to "
         f"ascend: {todo}"

@@ -122,7 +122,8 @@ class MergedSources:
     ways : sequence of Output
         Of each source: its name, schema and columns of the wide rows, in the order of the plan.
     wide : pyarrow.Schema
-    merge_by : str
+    merge_by : sequence of str
+        The column of each, in the order of the plan.
     idle : str or timedelta, optional
         A live source that has given nothing for so long holds the others back no more; its rows come when
         they are there. What was chosen is in `log`.
@@ -144,14 +145,14 @@ class MergedSources:
         data: Mapping[str, Any],
         ways: Sequence[Output],
         wide: pa.Schema,
-        merge_by: str,
+        merge_by: Sequence[str],
         idle: Any = None,
         log: Any = None,
     ) -> None:
         names = [way.name for way in ways]
         self._data = data_of_each(names, data)
         self.live = any(source.is_live(one) for one in data.values())
-        self._merge_by = merge_by
+        self._merge_by = dict(zip(names, merge_by, strict=True))
         self._ways = {
             name: (number, way) for number, (name, way) in enumerate(zip(names, ways, strict=True))
         }
@@ -184,7 +185,12 @@ class MergedSources:
         for one, positions in zip(self._sources, self._positions, strict=True):
             places.append([one.name, positions.at(one.taken)])
             positions.forget(one.taken)
-        return {"merge_by": self._merge_by, "sources": places}
+        return {"merge_by": self._merged_by(), "sources": places}
+
+    def _merged_by(self) -> str | dict[str, str]:
+        """The column that all have, or that of each."""
+        first, *others = set(self._merge_by.values())
+        return dict(self._merge_by) if others else first
 
     def seek(self, position: Any) -> None:
         """Go to where `position` said.
@@ -197,13 +203,13 @@ class MergedSources:
         names = list(self._data)
         try:
             same = [one[0] for one in position["sources"]] == names
-            same = same and position["merge_by"] == self._merge_by
+            same = same and position["merge_by"] == self._merged_by()
         except (TypeError, KeyError, IndexError):
             same = False
         if not same:
             raise SourceError(
                 f"the snapshot's position is {position!r:.200}, but the sources are {', '.join(names)}, "
-                f"merged by {self._merge_by!r}: give the sources that the snapshot was taken of, in "
+                f"merged by {self._merged_by()!r}: give the sources that the snapshot was taken of, in "
                 "their order"
             )
         # Between two batches of the merge no row that waits or comes has to know of a larger one before it.
@@ -223,7 +229,7 @@ class MergedSources:
             schema = self._ways[name][1].schema
             without_nulls = [i for i, f in enumerate(schema) if not f.nullable]
             batches = source.batches(one, core_arrow.core_schema(schema), without_nulls)
-            waiting = _Waiting(name, batches, schema.get_field_index(self._merge_by))
+            waiting = _Waiting(name, batches, schema.get_field_index(self._merge_by[name]))
             if self._idle is not None and source.is_live(one):
                 waiting.batches = waiting.reading = Reading(batches, self._came)
             self._sources.append(waiting)

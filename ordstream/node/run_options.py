@@ -220,9 +220,10 @@ _OF_METHODS = """\
 outputs : mapping of str to Pipeline, optional
     Pipelines that go on from one source with this one: all of them run at once, and the result is a mapping
     of each name to its table (`ordstream.node.outputs`); of `stream` one iterator of (name, batch).
-merge_by : str, optional
+merge_by : str or mapping of str to str, optional
     For a pipeline of several sources, which takes a mapping of their names to their data: the column by
-    which they are merged, ties in the order of the mapping (`ordstream.node.merging`).
+    which they are merged, ties in the order of the mapping (`ordstream.node.merging`). Where it has other
+    names, that of each source: ``{"clicks": "ts", "orders": "at"}``.
 idle : str or timedelta, optional
     With `merge_by`: a live source that is silent for so long, "2s", holds the others back no more.
 merge_log : pyarrow.Table or False, optional

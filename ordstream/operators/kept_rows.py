@@ -280,6 +280,9 @@ class Deduplicate(KeptRows):
     def clock_wanted(self) -> tuple[Clock, int] | None:
         return None if self.clock is None or self.period is None else (self.clock, self.period)
 
+    def clock_input(self) -> int | None:
+        return self.time
+
     def with_clock(self, clock: Clock | None) -> Self:
         return self.changed(clock=clock)
 

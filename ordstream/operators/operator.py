@@ -498,9 +498,7 @@ class Operator:
         return self.stateful and type(self.reference()).flush is not SerialOperator.flush
 
     def halves(self) -> Halves | None:
-        """The operator as a part per node and a merge (`ordstream.operators.halves`); None: not exact,
-        or not known to be.
-        """
+        """A part per node and a merge (`ordstream.operators.halves`); None: not known to be exact."""
         return None
 
     def merges(self) -> bool:
@@ -512,9 +510,11 @@ class Operator:
         return False
 
     def clock_wanted(self) -> tuple[Clock, int] | None:
-        """(clock, period): the operator wants time punctuations at the multiples of the period in that
-        clock's unit (`ordstream.plan.clock`). None: it needs none.
-        """
+        """(clock, period): it wants time punctuations at multiples of the period in that clock's unit."""
+        return None
+
+    def clock_input(self) -> int | None:
+        """The input column with the time of the clock that it wants; None: the window in front has it."""
         return None
 
     def only_forgets(self) -> bool:

@@ -98,6 +98,9 @@ class Process(RowFunctionText):
     def clock_wanted(self) -> tuple[Clock, int] | None:
         return None if self.clock is None else (self.clock, self.period)
 
+    def clock_input(self) -> int | None:
+        return self.clock_column
+
     def with_clock(self, clock: Clock | None) -> Self:
         return super().with_clock(None) if clock is None else self.changed(clock=clock)
 

@@ -107,6 +107,9 @@ class Rolling(Operator):
     def only_forgets(self) -> bool:
         return True
 
+    def clock_input(self) -> int | None:
+        return self.time
+
     def with_clock(self, clock: Clock | None) -> Self:
         return self.changed(clock=clock)
 

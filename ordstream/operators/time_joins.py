@@ -165,6 +165,9 @@ class TimeJoin(Operator):
         given = any(reach is not None and alone for reach, alone in zip(self.kept, self.alone, strict=True))
         return not given and self.max_state_bytes is None
 
+    def clock_input(self) -> int | None:
+        return self.times[LEFT]
+
     def with_clock(self, clock: Clock | None) -> Self:
         return self.changed(clock=clock)
 

@@ -54,10 +54,10 @@ class Union(Operator):
         first = inputs[0]
         for number, other in enumerate(inputs[1:], 2):
             if [(f.name, f.type) for f in other] != [(f.name, f.type) for f in first]:
+                todo = _same_columns(first, other)
                 raise SchemaError(
                     f"{site.name}: input {number} has other columns than the first; the first: "
-                    f"{_columns(first)}; this one: {_columns(other)}. Bring them to the same columns with "
-                    "select(...), or with od.union(..., how='diagonal') have null where a column is missing"
+                    f"{_columns(first)}; this one: {_columns(other)}. {todo}"
                 )
         nullable = [any(schema.field(i).nullable for schema in inputs) for i in range(len(first))]
         output = pa.schema([f.with_nullable(n) for f, n in zip(first, nullable, strict=True)])
@@ -137,6 +137,19 @@ class Union(Operator):
 
     def describe(self) -> str:
         return f"union of {self.places}"
+
+
+def _same_columns(first: pa.Schema, other: pa.Schema) -> str:
+    """What brings two inputs to the same columns."""
+    same = sorted(first.names) == sorted(other.names)
+    types = [name for name in first.names if same and other.field(name).type != first.field(name).type]
+    if types:
+        cast = f"with_columns({types[0]}=od.col({types[0]!r}).cast(...))"
+        return f"Cast {', '.join(map(repr, types))} of one of them, {cast}"
+    return (
+        "Bring them to the same columns with select(...), or with od.union(..., how='diagonal') have null "
+        "where a column is missing"
+    )
 
 
 def _columns(schema: pa.Schema) -> str:

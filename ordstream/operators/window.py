@@ -112,6 +112,9 @@ class Window(Operator):
     def only_forgets(self) -> bool:
         return self.emit == "updates"
 
+    def clock_input(self) -> int | None:
+        return self.time
+
     def with_clock(self, clock: Clock | None) -> Self:
         return self.changed(clock=clock)
 

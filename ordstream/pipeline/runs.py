@@ -19,7 +19,14 @@ from ordstream.plan.final import final
 from ordstream.plan.outputs import Output, plans_of, with_outputs
 from ordstream.plan.plan import Plan
 from ordstream.plan.shedding import check_no_shed
-from ordstream.plan.sources import check_merge, data_of_the_one, wide_source, with_one_source
+from ordstream.plan.sources import (
+    MergeBy,
+    check_merge,
+    data_of_the_one,
+    merge_columns,
+    wide_source,
+    with_one_source,
+)
 
 if TYPE_CHECKING:
     from ordstream.node.node import Stream
@@ -60,7 +67,7 @@ class Runs:
         data: Any,
         *,
         outputs: Mapping[str, Runs],
-        merge_by: str | None = None,
+        merge_by: MergeBy | None = None,
         idle: Any = None,
         merge_log: Any = None,
         **options: Unpack[RunOptions],
@@ -72,7 +79,7 @@ class Runs:
         data: Any,
         *,
         outputs: None = None,
-        merge_by: str | None = None,
+        merge_by: MergeBy | None = None,
         idle: Any = None,
         merge_log: Any = None,
         **options: Unpack[RunOptions],
@@ -84,7 +91,7 @@ class Runs:
         data: Any,
         *_others: Any,
         outputs: Mapping[str, Runs] | None = None,
-        merge_by: str | None = None,
+        merge_by: MergeBy | None = None,
         idle: Any = None,
         merge_log: Any = None,
         **options: Unpack[RunOptions],
@@ -124,7 +131,7 @@ class Runs:
         data: Any,
         *,
         outputs: Mapping[str, Runs],
-        merge_by: str | None = None,
+        merge_by: MergeBy | None = None,
         idle: Any = None,
         merge_log: Any = None,
         **options: Unpack[StreamOptions],
@@ -136,7 +143,7 @@ class Runs:
         data: Any,
         *,
         outputs: None = None,
-        merge_by: str | None = None,
+        merge_by: MergeBy | None = None,
         idle: Any = None,
         merge_log: Any = None,
         **options: Unpack[StreamOptions],
@@ -148,7 +155,7 @@ class Runs:
         data: Any,
         *_others: Any,
         outputs: Mapping[str, Runs] | None = None,
-        merge_by: str | None = None,
+        merge_by: MergeBy | None = None,
         idle: Any = None,
         merge_log: Any = None,
         **options: Unpack[StreamOptions],
@@ -264,7 +271,7 @@ def _check_explained(options: Mapping[str, Any]) -> None:
 
 
 def fed(
-    plan: Plan, data: Any, merge_by: str | None, idle: Any = None, merge_log: Any = None
+    plan: Plan, data: Any, merge_by: MergeBy | None, idle: Any = None, merge_log: Any = None
 ) -> tuple[Plan, Any]:
     """The plan with one source, and what feeds it.
 
@@ -278,9 +285,8 @@ def fed(
         return plan, data_of_the_one(plan.name, data)
     from ordstream.node.merging import MergedSources
 
-    ways, wide = wide_source(plan)
-    one = with_one_source(plan, merge_by)
-    return one, MergedSources(data, ways, wide, merge_by, idle, merge_log)
+    one, (ways, wide) = with_one_source(plan, merge_by), wide_source(plan, merge_by)
+    return one, MergedSources(data, ways, wide, merge_columns(plan, merge_by), idle, merge_log)
 
 
 def _logged(made: T, data: Any) -> T:

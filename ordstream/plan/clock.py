@@ -18,6 +18,7 @@ from ordstream.ground.ordercheck import PUNCTUATE
 from ordstream.operators.clocks import ComputedClock, ReorderedClock, clock_name
 from ordstream.operators.operator import Operator
 from ordstream.operators.punctuation import Every
+from ordstream.plan.outputs import STREAM
 from ordstream.plan.plan import Plan
 
 #: Tuples of the source from one mark to the next, where no operator emits at it: a mark cuts a chunk and
@@ -177,7 +178,14 @@ def clock_needed_by(plan: Plan, punctuate: Every | None) -> str:
         for operator in operators
         if (one := operator.clock_wanted()) is not None and not isinstance(one[0], ReorderedClock)
     ]
-    return f"the clock of {', '.join(map(repr, windows))}" if windows else PUNCTUATE
+    several = " over several sources" if merges(plan) else ""
+    return f"the clock of {', '.join(map(repr, windows))}{several}" if windows else PUNCTUATE
+
+
+def merges(plan: Plan) -> bool:
+    """Whether its source is several that are merged (`ordstream.plan.sources.with_one_source`)."""
+    first = plan.operators[:1]
+    return any(one.ports > 1 for one in first) and plan.source.field(0).equals(STREAM)
 
 
 def marks_of(plan: Plan, position: int, punctuate: Every | None) -> int:

@@ -77,18 +77,29 @@ def with_outputs(plans: Mapping[str, Plan]) -> tuple[Plan, tuple[Output, ...]]:
     return Plan.together(list(plans.values()), operator), outputs
 
 
-def widened(streams: Sequence[tuple[str, pa.Schema]]) -> tuple[tuple[Output, ...], pa.Schema]:
-    """Where each stream's columns are in a wide one, and its schema. Column 0 tells the stream.
+#: Column 0 of a wide stream: which one a row is of.
+STREAM = pa.field("stream", pa.int64(), nullable=False)
+
+
+def widened(
+    streams: Sequence[tuple[str, pa.Schema]], shared: Sequence[str] = ()
+) -> tuple[tuple[Output, ...], pa.Schema]:
+    """Where each stream's columns are in a wide one, and its schema. Column 0 tells the stream; column 1 is
+    what `shared` names of each stream, of one type, if that is given.
 
     Columns of one name and type share a wide column, which has their name; so may those of one plain type.
     Nested ones don't: Spark knows more of one than its type (a vector of Spark ML is a struct), and of each
     wide column it knows one thing.
     """
-    fields = [pa.field("stream", pa.int64(), nullable=False)]
+    fields = [STREAM]
+    if shared:
+        fields.append(pa.field("/".join(dict.fromkeys(shared)), streams[0][1].field(shared[0]).type))
     found = []
-    for name, schema in streams:
+    for number, (name, schema) in enumerate(streams):
         known = {(field.name, str(field.type)): at for at, field in enumerate(fields) if at}
         same = {field.name: known.get((field.name, str(field.type))) for field in schema}
+        if shared:
+            same = {field: None if at == 1 else at for field, at in same.items()} | {shared[number]: 1}
         free = [at for at in range(1, len(fields)) if at not in same.values()]
         columns = []
         for field in schema:

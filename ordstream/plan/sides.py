@@ -19,6 +19,7 @@ from ordstream.operators.operator import Site
 from ordstream.operators.time_joins import Sides
 from ordstream.operators.union import From, Union
 from ordstream.plan.plan import Plan
+from ordstream.plan.sources import CAST_DATA
 from ordstream.plan.way import way
 
 #: Of the column that is true for rows of the right side.
@@ -59,8 +60,9 @@ def united_sides(
     if at[0] in keys[0] or at[1] in keys[1]:
         raise PlanError(f"{op}: the time can't be a key column too")
     common = dict(zip((*keys[0], at[0]), (*keys[1], at[1]), strict=True))
+    sources = len({source.name for plan in plans for source in plan.all_sources})
     for mine, theirs in common.items():
-        _same_type(op, left.field(mine), right.field(theirs))
+        _same_type(op, left.field(mine), right.field(theirs), sources if mine == at[0] else 1)
 
     checked_suffix(suffix, op)
     taken = frozenset(left.names)
@@ -123,11 +125,13 @@ def _equal_times(left: pa.Schema, key: Sequence[str]) -> str:
     )
 
 
-def _same_type(op: str, left: pa.Field, right: pa.Field) -> None:
+def _same_type(op: str, left: pa.Field, right: pa.Field, sources: int = 1) -> None:
+    """`sources`: of a time: how many there are."""
     if left.type != right.type and not (is_string(left.type) and is_string(right.type)):
+        cast = f"cast one of them, such as with_columns({left.name}=od.col({left.name!r}).cast(...))"
         raise SchemaError(
-            f"{op}: {left.name!r} is {left.type}, {right.name!r} of the other side is {right.type}; cast "
-            f"one of them, such as with_columns({left.name}=od.col({left.name!r}).cast(...))"
+            f"{op}: {left.name!r} is {left.type}, {right.name!r} of the other side is {right.type}; "
+            f"{cast if sources == 1 else CAST_DATA}"
         )
 
 
@@ -146,9 +150,9 @@ def _clock(plans: tuple[Plan, Plan], at: tuple[int, int]) -> int | ComputedClock
         if not operator.yields_clock and (one := operator.clock_wanted()) is not None
     ]  # fmt: skip
     if isinstance(left, int) and isinstance(right, int):
-        names = {source.schema.names[clock] for (source,), clock in zip(sources, (left, right), strict=True)}
         own = [(source, clock) for (source,), clock in zip(sources, (left, right), strict=True)]
-        return left if len(names) == 1 and all(one in own for one in wanted) else None
+        same = own[0][0] != own[1][0] or left == right  # of two sources each has a column of its own
+        return left if same and all(one in own for one in wanted) else None
     if isinstance(left, ComputedClock) and left == right and sources[0] == sources[1]:
         return left if all(clock == left for _, clock in wanted) else None
     return None

@@ -22,35 +22,51 @@ from ordstream.operators.operator import Operator, Site
 from ordstream.operators.project import Project
 from ordstream.plan.outputs import Output, widened
 from ordstream.plan.plan import SOURCE, Edge, Plan
+from ordstream.plan.way import traced
 
 #: Of the table that says which source each row of a merge came from.
 MERGE_LOG = pa.schema([("source", pa.string()), ("rows", pa.int64())])
 
 
-def wide_source(plan: Plan) -> tuple[tuple[Output, ...], pa.Schema]:
-    """Where the sources' columns are in the wide one, and its schema."""
-    return widened([(str(source.name), source.schema) for source in plan.sources])
+#: What to do where times differ in unit or zone: what an expression made merges no sources.
+CAST_DATA = "cast the data of one, table.cast(schema), and write that schema in its Pipeline"
+#: The column by which sources are merged: one name, or that of each source.
+MergeBy = str | Mapping[str, str]
 
 
-def with_one_source(plan: Plan, merge_by: str | None = None) -> Plan:
+def wide_source(plan: Plan, merge_by: MergeBy | None = None) -> tuple[tuple[Output, ...], pa.Schema]:
+    """Where the sources' columns are in the wide one, and its schema.
+
+    Raises
+    ------
+    PlanError
+        As `merge_columns`.
+    """
+    names = () if merge_by is None else merge_columns(plan, merge_by)
+    shared = names if len(set(names)) > 1 else ()
+    return widened([(str(source.name), source.schema) for source in plan.sources], shared)
+
+
+def with_one_source(plan: Plan, merge_by: MergeBy | None = None) -> Plan:
     """The plan with one wide source: a branch by its column 0, and each source's own columns behind.
 
     Parameters
     ----------
     plan : Plan
-    merge_by : str, optional
-        The column that all sources have in common, by which they are merged: it is the clock of the run.
-        Without it, and on other columns, windows close at their key's next row.
+    merge_by : str or mapping of str to str, optional
+        The column by which the sources are merged: it is the clock of the run. Without it, and on other
+        columns, windows close at their key's next row.
 
     Raises
     ------
     PlanError
-        It is no name, or a source has no such column, or of another type.
+        As `merge_columns`.
     """
     if not plan.sources:
         return plan
-    ways, wide = wide_source(plan)
-    clock = None if merge_by is None else _merge_column(plan, merge_by, wide)
+    merged = () if merge_by is None else merge_columns(plan, merge_by)
+    ways, wide = wide_source(plan, merge_by)
+    clock = ways[0].columns[ways[0].schema.get_field_index(merged[0])] if merged else None
     branch = Branch.numbered(Site(wide, plan.free_name("sources")), 0, len(ways))
     front: list[Operator] = [branch]
     edges = [Edge(SOURCE, 0)]
@@ -64,49 +80,93 @@ def with_one_source(plan: Plan, merge_by: str | None = None) -> Plan:
         edges.append(replace(moved, producer=1 + edge.port, port=0) if edge.producer == SOURCE else moved)
     if not plan.operators:
         raise PlanError("a plan of several sources has an operator that takes them")
-    behind = [_by_clock(plan, position, clock, merge_by) for position in range(len(plan.operators))]
+    behind = list[Operator]()
+    for position in range(len(plan.operators)):
+        behind.append(_by_clock(plan, position, behind, clock, merged))
     return Plan(wide, (*front, *behind), tuple(edges), plan.port)
 
 
-def _merge_column(plan: Plan, merge_by: str, wide: pa.Schema) -> int:
-    if not is_text(merge_by):
+def merge_columns(plan: Plan, merge_by: MergeBy) -> tuple[str, ...]:
+    """The column by which each source is merged, in the order of the plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of several sources.
+    merge_by : str or mapping of str to str
+        A column that all have, or that of each source by its name.
+
+    Raises
+    ------
+    PlanError
+        It is neither; a source is missing, strange, or has no such column, or of another type; or that type
+        has no order.
+    """
+    names = [str(source.name) for source in plan.sources]
+    columns = dict(merge_by) if isinstance(merge_by, Mapping) else dict.fromkeys(names, merge_by)
+    if not all(map(is_text, columns.values())):
         raise PlanError(
-            f"merge_by is the name of one column, which all sources have, such as 'ts'; got {merge_by!r:.80}"
+            "merge_by is the name of a column that all sources have, such as 'ts', or a mapping of each "
+            f"source to its own, such as {dict.fromkeys(names, 'ts')}; got {merge_by!r:.80}"
+        )
+    if set(columns) != set(names):
+        raise PlanError(
+            f"merge_by names a column of each source, which are {', '.join(map(repr, names))}; got one of "
+            f"{', '.join(map(repr, columns)) or 'none'}"
         )
     types = {}
     for source in plan.sources:
-        at = source.schema.get_field_index(merge_by)
+        name = str(source.name)
+        at = source.schema.get_field_index(columns[name])
         if at < 0:
             raise PlanError(
-                f"merge_by={merge_by!r}: source {source.name!r} has no such column; it has: "
-                f"{', '.join(source.schema.names)}"
+                f"merge_by={merge_by!r}: source {name!r} has no such column; it has: "
+                f"{', '.join(source.schema.names)}{_of_each(names, merge_by)}"
             )
-        types[source.name] = source.schema.field(at).type
+        types[name] = source.schema.field(at).type
     first = next(iter(types.values()))
     if any(not type_.equals(first) for type_ in types.values()):
         shown = ", ".join(f"{name}: {type_}" for name, type_ in types.items())
-        raise PlanError(f"merge_by={merge_by!r} must have one type in all sources: {shown}")
+        raise PlanError(f"merge_by={merge_by!r} must have one type in all sources: {shown}; {CAST_DATA}")
     if not (pat.is_integer(first) or is_temporal(first)):
         raise PlanError(f"merge_by={merge_by!r} must be an integer, a timestamp or a date, it is {first}")
-    return int(wide.get_field_index(merge_by))
+    return tuple(columns[name] for name in names)
 
 
-def _by_clock(plan: Plan, position: int, clock: int | None, merge_by: str | None) -> Operator:
-    """The operator with the clock of the run, if it wants that of its source's merged column."""
+def merge_text(merge_by: MergeBy) -> str:
+    """The column that merges sources, as the wide source names it."""
+    return "/".join(dict.fromkeys(merge_by.values())) if isinstance(merge_by, Mapping) else merge_by
+
+
+def _of_each(names: Sequence[str], merge_by: Any) -> str:
+    """What to do where the column has another name in one of the sources."""
+    if isinstance(merge_by, Mapping):
+        return ""
+    return f". Where names differ, say that of each: merge_by={dict.fromkeys(names, merge_by)}"
+
+
+def _by_clock(
+    plan: Plan, position: int, behind: Sequence[Operator], clock: int | None, merged: Sequence[str]
+) -> Operator:
+    """The operator with the clock of the run, if its time is the merged column of each source that it comes
+    from. `behind`: what this gave for those in front.
+    """
     operator = plan.operators[position]
     wanted = operator.clock_wanted()
     if wanted is None or isinstance(wanted[0], ReorderedClock):
         return operator
-    producer, port = position, 0
-    while producer != SOURCE:
-        first = plan.inputs(producer)[0]
-        producer, port = first.producer, first.port
-    at = wanted[0]
-    same = isinstance(at, int) and plan.sources[port].schema.names[at] == merge_by
+    (edge, *_), column = plan.inputs(position), operator.clock_input()
+    if column is None:  # it goes by the clock of the operator in front
+        same = behind[edge.producer].clock_wanted() is not None
+    else:
+        found = traced(plan, edge.producer, edge.port, column) if isinstance(wanted[0], int) else {}
+        same = bool(merged and found) and all(
+            plan.sources[port].schema.names[at] == merged[port] for port, at in found.items()
+        )
     return operator.with_clock(clock if same else None)
 
 
-def check_merge(plan: Plan, merge_by: str | None, **others: Any) -> None:
+def check_merge(plan: Plan, merge_by: MergeBy | None, **others: Any) -> None:
     """PlanError where what is said of a merge of sources is for several, and the plan has one, or the other
     way round. `others`: further options of a merge.
     """

@@ -58,14 +58,14 @@ class Joined:
         return True
 
     def columns_passed(self) -> dict[int, int]:
-        """Output columns that are one column of the source on every way, or of one name in all sources:
-        its index in the source that the first way begins at.
+        """Output columns that are one column of each source: its index in the one that the first way begins
+        at.
         """
         found = {}
         for column in range(len(self._plan.operators[self._position].output)):
-            at = _traced(self._plan, self._position, 0, column)
-            if at is not None:
-                found[column] = at[1]
+            columns = traced(self._plan, self._position, 0, column)
+            if columns:
+                found[column] = next(iter(columns.values()))
         return found
 
     def column_made(self, column: int) -> int | None:
@@ -84,19 +84,20 @@ class Joined:
         return next((one for one in wanted if not isinstance(one[0], ReorderedClock)), None)
 
 
-def _traced(plan: Plan, position: int, port: int, column: int) -> tuple[int, int] | None:
-    """Source and column that a column behind an operator is, on every way; None: it is computed, or several
-    things.
+def traced(plan: Plan, position: int, port: int, column: int) -> dict[int, int]:
+    """Of each source, that of the first way first: which column of it a column behind an operator is, on
+    every way from it. Empty: it is computed on one of the ways, or several columns of one source.
     """
     if position == SOURCE:
-        return port, column
+        return {port: column}
     operator = plan.operators[position]
-    found = []
+    found: dict[int, int] = {}
     for edge in plan.inputs(position):
         at = operator.columns_passed_from(edge.place).get(column) if operator.keeps_time else None
-        found.append(None if at is None else _traced(plan, edge.producer, edge.port, at))
-    names = {None if at is None else plan.all_sources[at[0]].schema.names[at[1]] for at in found}
-    return found[0] if len(names) == 1 else None
+        columns = {} if at is None else traced(plan, edge.producer, edge.port, at)
+        if not columns or any(found.setdefault(source, one) != one for source, one in columns.items()):
+            return {}
+    return found
 
 
 def _reordered(plan: Plan, position: int, column: int) -> tuple[int, Clock] | None:

@@ -41,10 +41,12 @@ from ordstream.plan.outputs import Output, plans_of, with_outputs
 from ordstream.plan.physical import physical
 from ordstream.plan.shedding import check_log
 from ordstream.plan.sources import (
+    MergeBy,
     check_merge,
     data_of_each,
     data_of_the_one,
     merge_choices,
+    merge_columns,
     wide_source,
     with_one_source,
 )
@@ -156,7 +158,7 @@ def run_serial(
     end: Literal["finish", "suspend"] = "finish",
     after: SerialResult | None = None,
     outputs: Mapping[str, Any] | None = None,
-    merge_by: str | None = None,
+    merge_by: MergeBy | None = None,
     merge_log: pa.Table | Literal[False] | None = None,
 ) -> SerialResult:
     """Run a pipeline one tuple at a time.
@@ -184,7 +186,7 @@ def run_serial(
         pipeline. The result's outputs are theirs alone. Not with emit="final".
     outputs : mapping of str to Pipeline, optional
         As for a run. The rows of each are in `.outputs`; `rows` are wide (`ordstream.plan.outputs`).
-    merge_by : str, optional
+    merge_by : str or mapping of str to str, optional
         As for a run; `data` is then a mapping of the sources' names to their data.
     merge_log : pyarrow.Table or False, optional
         As for a run: the tuples come as it says, and behind its end by `merge_by`.
@@ -411,19 +413,20 @@ def _source_rows(schema: pa.Schema, data: Any) -> Iterator[Row]:
         yield from zip(*columns, strict=True)
 
 
-def _merged(plan: Plan, data: Any, merge_by: str | None, log: Any = None) -> Iterator[Row]:
+def _merged(plan: Plan, data: Any, merge_by: MergeBy | None, log: Any = None) -> Iterator[Row]:
     """The tuples of several sources as wide rows: as a log says, then the smallest of their next ones, ties
     in the order of the data.
     """
     assert merge_by is not None
-    ways, wide = wide_source(plan)
+    ways, wide = wide_source(plan, merge_by)
+    merged = merge_columns(plan, merge_by)
     names = [way.name for way in ways]
     chosen = [] if log is None or log is False else [*merge_choices(log, names)]
     said = (number for number, rows in chosen for _ in range(rows))
     waiting = {}
     for name, one in data.items():
         number = names.index(name)
-        rows = _timed(_source_rows(ways[number].schema, one), ways[number], merge_by)
+        rows = _timed(_source_rows(ways[number].schema, one), ways[number], merged[number])
         waiting[number] = rows, [*itertools.islice(rows, 1)]
     while True:
         number = next(said, -1)

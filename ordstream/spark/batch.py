@@ -25,6 +25,7 @@ from ordstream.plan.final import final
 from ordstream.plan.lanes import check_one_source
 from ordstream.plan.rejections import check_taken
 from ordstream.plan.shedding import check_repeatable, only_shed, options_of_part, set_aside, sheds
+from ordstream.plan.sources import MergeBy, merge_text
 from ordstream.spark.clock_marks import refuse
 from ordstream.spark.columns import check_pipeline
 from ordstream.spark.executor import NodeFunction, carried_name
@@ -78,7 +79,7 @@ def apply(
     *,
     order_by: OrderBy | None = None,
     outputs: None = None,
-    merge_by: str | None = None,
+    merge_by: MergeBy | None = None,
     workers: int | str | None = None,
     report: OnReport | Channel | None = None,
     progress: OnProgress | None = None,
@@ -99,7 +100,7 @@ def apply(
     *,
     order_by: OrderBy | None = None,
     outputs: Mapping[str, Pipeline] | None = None,
-    merge_by: str | None = None,
+    merge_by: MergeBy | None = None,
     workers: int | str | None = None,
     report: OnReport | Channel | None = None,
     progress: OnProgress | None = None,
@@ -137,7 +138,7 @@ def apply(
     outputs : mapping of str to Pipeline, optional
         Several outputs of one graph, as of `Pipeline.run`: the result is a mapping of each name to its
         DataFrame (`OutputFrames`).
-    merge_by : str, optional
+    merge_by : str or mapping of str to str, optional
         The column by which several sources are merged, as in `Pipeline.run`; ties in the order of `df`.
     workers : int, optional
         Threads of the node; default the processors of a Spark task.
@@ -426,7 +427,7 @@ def explain(
     emit: Literal["updates", "final"] = "updates",
     grouping: Grouping = "hash",
     order_by: OrderBy = (),
-    merge_by: str | None = None,
+    merge_by: MergeBy | None = None,
     df: DataFrame | Mapping[str, DataFrame] | None = None,
     order: Order = "total",
 ) -> str:
@@ -455,7 +456,7 @@ def explain(
     make_settings({"emit": emit})
     pipeline = Pipeline.of(final(pipeline.plan)) if emit == "final" else pipeline
     pipeline = of_one_source(pipeline, df, merge_by)
-    names = (*([] if merge_by is None else [merge_by]), *order_names(order_by))
+    names = (*([] if merge_by is None else [merge_text(merge_by)]), *order_names(order_by))
     many = 1 if nodes is None else nodes
     layout = make_layout(session, pipeline, many, nodes_per_executor, df, order_by=names)
     if sheds(pipeline.plan):
@@ -467,10 +468,8 @@ def explain(
     if names and layout.nodes > 1 and (why := refuse(pipeline.plan, None, names)):
         raise PlanError(why)
     resolved = resolve(grouping, fragmenting.fragments_of(pipeline.plan), layout.nodes, names)
-    spread = resolved.texts(layout.nodes)
-    text = fragmenting.explain(
-        pipeline.plan, layout.nodes, how=layout.text, fragments=resolved.fragments, spread=spread
-    )
+    spread, chosen, how = resolved.texts(layout.nodes), resolved.fragments, layout.text
+    text = fragmenting.explain(pipeline.plan, layout.nodes, how=how, fragments=chosen, spread=spread)
     notes = [f"        chosen: {layout.why}"] if layout.why else []
     first, *others = text.split("\n")
     if layout.nodes > 1:

@@ -32,7 +32,7 @@ from ordstream.errors import PlanError, SchemaError
 from ordstream.ground.ordercheck import SortKey
 from ordstream.pipeline.pipeline import Pipeline
 from ordstream.plan.outputs import Output
-from ordstream.plan.sources import wide_source, with_one_source
+from ordstream.plan.sources import MergeBy, merge_columns, wide_source, with_one_source
 from ordstream.spark.columns import FILE, ROW, Carried, carry, check_frame, check_pipeline, place_in_source
 from ordstream.spark.executor import carried_name
 from ordstream.spark.in_files import check_one_after_the_other, files_of
@@ -66,6 +66,7 @@ class Input:
     ways : dict of str to (int, Output)
         Of several sources: each one's number, and where its columns are.
     merge_by : str or None
+        The column of the pipeline's source by which several are merged.
     """
 
     pipeline: Pipeline
@@ -144,7 +145,7 @@ class Input:
         return [found.get(at, plain) for at in range(len(self.pipeline.source_schema))]
 
 
-def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by: str | None) -> Input:
+def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by: MergeBy | None) -> Input:
     """Check what a job reads.
 
     Raises
@@ -182,13 +183,14 @@ def input_of(pipeline: Pipeline, given: Any, order_by: OrderBy | None, merge_by:
     if merge_by is None:
         raise PlanError("several sources: say which column merges them, merge_by='ts'")
     one = Pipeline.of(with_one_source(plan, merge_by))
-    ways = {way.name: (number, way) for number, way in enumerate(wide_source(plan)[0])}
+    ways = {way.name: (number, way) for number, way in enumerate(wide_source(plan, merge_by)[0])}
     first = next(iter(ways.values()))[1]
-    wide = one.source_schema.names[first.columns[first.schema.get_field_index(merge_by)]]
+    column = merge_columns(plan, merge_by)[0]
+    wide = one.source_schema.names[first.columns[first.schema.get_field_index(column)]]
     return Input(one, dict(given), () if order_by is None else order_by, ways, wide)
 
 
-def of_one_source(pipeline: Pipeline, given: Any, merge_by: str | None) -> Pipeline:
+def of_one_source(pipeline: Pipeline, given: Any, merge_by: MergeBy | None) -> Pipeline:
     """The pipeline as a job of some frames has it, or of any, which is None: its sources are one.
 
     Raises
@@ -204,7 +206,7 @@ def of_one_source(pipeline: Pipeline, given: Any, merge_by: str | None) -> Pipel
     return pipeline
 
 
-def _check_unmerged(merge_by: str | None) -> None:
+def _check_unmerged(merge_by: MergeBy | None) -> None:
     if merge_by is not None:
         raise PlanError("merge_by is for a pipeline of several sources; this one has one")
 
@@ -287,7 +289,8 @@ def _part(given: Input, rank: int, name: str, read: Collection[str], compared: C
         for at, own in ((at, carried_name(k)) for k, at in chosen.items())
     }
     by = carried_name(_merge_column(given))
-    text = f"source {name!r}: {given.merge_by!r}, by which it is merged, is null"
+    own_name = way.schema.names[way.columns.index(_merge_column(given))]
+    text = f"source {name!r}: {own_name!r}, by which it is merged, is null"
     columns[by] = F.coalesce(columns[by][0], F.raise_error(F.lit(text)).cast(columns[by][1])), columns[by][1]
     columns[carried_name(0)] = F.lit(number).cast("bigint"), LongType()
     columns[RANK] = F.lit(rank).cast("bigint"), LongType()

@@ -76,6 +76,28 @@ def test_two_frames_joined_with_several_outputs(frames, spark, how):
     assert "cut: rows to nodes by hash of user" in text
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_frames_whose_merge_columns_have_names_of_their_own(frames, spark, nodes):
+    """The orders' `ts` is called `at`, and another column `ts`."""
+    names = {"ts": "at", "n": "ts"}
+    orders = od.Pipeline(RIGHT.rename_columns(names).schema, source="orders")
+    joined = CLICKS.join_interval(
+        orders.rename({"ts": "n", "at": "ts"}), on="user", within=(0, 5), how="full", time="ts"
+    )
+    tables = {"orders": RIGHT.rename_columns([names.get(name, name) for name in RIGHT.column_names])}
+    renamed = frames["orders"].withColumnsRenamed({"n": "n2"}).withColumnsRenamed({"ts": "at", "n2": "ts"})
+    merge_by = {"clicks": "ts", "orders": "at"}
+    expected = run_serial(joined, {**tables, "clicks": LEFT}, merge_by=merge_by).table
+    plain = CLICKS.join_interval(ORDERS, on="user", within=(0, 5), how="full", time="ts")
+    assert expected.equals(run_serial(plain, {"orders": RIGHT, "clicks": LEFT}, merge_by="ts").table)
+    given = {"orders": renamed, "clicks": frames["clicks"]}
+    found = apply(joined, given, merge_by=merge_by, nodes=nodes)
+    assert rows_of(found.toArrow()) == rows_of(expected)
+    assert "cut: rows to nodes" in explain(joined, spark, nodes=2, merge_by=merge_by)
+    with pytest.raises(od.PlanError, match="got one of 'clicks'"):
+        apply(joined, given, merge_by={"clicks": "ts"}, nodes=nodes)
+
+
 def test_what_is_not_cut_runs_in_one_node_and_says_so(frames, spark):
     hit, miss = od.Pipeline(SOURCE).branch(od.col("n") > 5)
     graph = od.union(hit.top_k(2, by="n", name="top"), miss.select("ts", "user", "item", "n"))

@@ -466,8 +466,8 @@ MERGED = od.union(*(od.Pipeline(ONE.schema, source=name) for name in TWO))
         (od.Pipeline(ONE), ONE, {"outputs": {}}, "outputs must be a mapping of names to pipelines, got {}"),
         (od.Pipeline(ONE), ONE, {"outputs": {"x": 1}}, "mapping of names to pipelines; got 'x': 1"),
         (MERGED, TWO, {}, "sources 'a', 'b': say which column merges them"),
-        (MERGED, TWO, {"merge_by": ["ts"]}, r"merge_by is the name of one column.*got \['ts'\]"),
-        (MERGED, TWO, {"merge_by": 5}, "merge_by is the name of one column.*got 5"),
+        (MERGED, TWO, {"merge_by": ["ts"]}, r"merge_by is the name of a column.*got \['ts'\]"),
+        (MERGED, TWO, {"merge_by": 5}, "merge_by is the name of a column.*got 5"),
         (MERGED, TWO, {"merge_by": "ts", "merge_log": 5}, "merge_log must be the table .* got int"),
         (
             MERGED,
