@@ -167,12 +167,12 @@ tsan: develop ## build with ThreadSanitizer, run tests/stress on that build
 	    LD_PRELOAD="$(call RUNTIME,libtsan.so)" \
 	    $(FIXED_LAYOUT) $(BIN)/pytest -p no:cacheprovider --capture=sys -v tests/stress -m "not spark" $(ARGS)
 
-asan: develop ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run tests/stress on that build
+asan: develop ## build with AddressSanitizer and UndefinedBehaviorSanitizer, run stress and property tests
 	@ORDSTREAM_SANITIZE=address $(call BUILD_APART,address)
 	@$(call USE_APART,address) ORDSTREAM_SANITIZE=address ORDSTREAM_CASES=all PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:exitcode=77 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	    LD_PRELOAD="$(call RUNTIME,libasan.so) $(call RUNTIME,libstdc++.so.6)" \
-	    $(BIN)/pytest -p no:cacheprovider --capture=sys -v tests/stress -m "not spark" $(ARGS)
+	    $(BIN)/pytest -p no:cacheprovider --capture=sys -v tests/stress tests/property -m "not spark" $(ARGS)
 
 wheel: develop ## build a wheel, repair it, install it where there is no compiler, smoke-test it
 	@rm -rf build/wheel && mkdir -p build/wheel/repaired

@@ -141,6 +141,11 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
             "this machine takes the source's own order: sort the source, or check its order with "
             ".assert_ordered('ts') in the pipeline"
         )
+    if "order_by" in also and any(name in options for name in ("idle", "merge_log")):
+        raise PlanError(
+            "idle and merge_log are options of a run on this machine: Spark sorts whole frames by merge_by, "
+            "so none is silent and nothing is chosen"
+        )
     known = _OF_RUNS - {"processes"} | {*also}
     unknown = sorted(set(options) - known - {"processes"})
     if unknown:

@@ -54,6 +54,7 @@ class FillGaps(Operator):
     """
 
     op: ClassVar[str] = "fill_gaps"
+    keeps_time: ClassVar[bool] = False
     stateful: ClassVar[bool] = True
 
     window: BoundWindow

@@ -27,6 +27,7 @@ class Regression(Operator):
     """
 
     op: ClassVar[str] = "regression"
+    keeps_time: ClassVar[bool] = False
     stateful: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
 

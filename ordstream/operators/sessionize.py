@@ -53,6 +53,7 @@ class Sessionize(Operator):
     """
 
     op: ClassVar[str] = "sessionize"
+    keeps_time: ClassVar[bool] = False
     stateful: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
 

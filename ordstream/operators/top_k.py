@@ -39,6 +39,7 @@ class TopK(Operator):
     """
 
     op: ClassVar[str] = "top_k"
+    keeps_time: ClassVar[bool] = False
     stateful: ClassVar[bool] = True
 
     k: int

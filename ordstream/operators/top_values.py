@@ -27,6 +27,7 @@ class TopValues(Operator):
     """
 
     op: ClassVar[str] = "top_values"
+    keeps_time: ClassVar[bool] = False
     stateful: ClassVar[bool] = True
     one_to_one: ClassVar[bool] = True
 

@@ -52,6 +52,7 @@ class Window(Operator):
     """
 
     op: ClassVar[str] = "window"
+    keeps_time: ClassVar[bool] = False
     stateful: ClassVar[bool] = True
 
     window: BoundWindow

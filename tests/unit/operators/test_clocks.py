@@ -309,3 +309,17 @@ def test_several_columns_of_one_step_make_a_time():
     assert found[:2] == [("a", 0, 30, 1), ("b", 0, 30, 1)]
     assert found[2:] == [("c", 60, 90, 1), ("d", 60, 90, 1), ("a", 120, 150, 1)]
     assert serials[:4] == [3, 3, 5, 5]
+
+
+def test_times_of_rows_that_come_later_than_they_were_are_no_clock():
+    """A window behind a top_k would close before its rows come, and show each window twice."""
+    n = range(200)
+    data = pa.table(
+        {"w": [i // 10 for i in n], "t": list(n), "k": [i % 3 for i in n], "x": [i * 7 % 11 for i in n]}
+    )
+    best = od.Pipeline(data.schema).top_k(3, by="x", window="w")
+    for time, span in (("t", 20), ("w", 3)):
+        pipeline = best.key_by("k").window(od.tumbling(span), time=time).aggregate(n=od.count())
+        assert pipeline.plan.operators[-1].clock_wanted() is None
+        found, _ = both(pipeline, data)
+        assert len({(k, start) for k, start, *_ in found}) == len(found) > 15

@@ -28,6 +28,13 @@ def test_a_stream_takes_one_frame(tmp_path):
         od.spark.stream(one.join_asof(other, on="k", time="ts"), {"a": None, "b": None}, checkpoint=tmp_path)
 
 
+@pytest.mark.parametrize("option", [{"idle": "1s"}, {"merge_log": False}])
+def test_options_of_a_merge_are_not_spark_s(option):
+    both = od.union(*(od.Pipeline({"k": int, "ts": int}, source=name) for name in "ab"))
+    with pytest.raises(od.PlanError, match="Spark sorts whole frames by merge_by"):
+        od.spark.apply(both, {"a": None, "b": None}, merge_by="ts", **option)
+
+
 @pytest.mark.parametrize("late", ["no", 1, pd.NA, od.col("k")])
 def test_late_rows_are_asked_for_by_a_flag(late, tmp_path):
     with pytest.raises(od.PlanError, match="read_output: late must be True or False, got"):
