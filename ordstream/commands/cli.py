@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -117,7 +118,9 @@ def _run(arguments: Sequence[str] | None) -> tuple[int, str]:
             from ordstream.commands.argument_types import not_utf8
 
             return 2, not_utf8(error.object) or str(error)
-        if isinstance(error, _Unwritten):
+        if isinstance(error, OSError) and (
+            isinstance(error, _Unwritten) or (error.errno == errno.ENOSPC and error.filename is None)
+        ):  # files have names
             return 2, f"the output can't be written: {error.strerror or error}"
         if isinstance(error, TOLD):
             return 2, str(error) or type(error).__name__

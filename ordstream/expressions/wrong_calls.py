@@ -257,6 +257,7 @@ def _told(function: Callable[..., Any], name: str, refused: str) -> str:
     words = ""
     if unknown is not None:
         words = _FOUND.get((name, unknown[1])) or _FOUND.get((name, "*"), "")
+    text = re.sub(r"\. Did you mean '(\w+)'\?$", r" (did you mean '\1'?)", text)  # Python 3.13
     return f"{text}{words and f': {words}'}; the call is {name}{_signature(function)}"
 
 

@@ -113,7 +113,9 @@ class SourceBlocks:
         self._room = threading.Event()
         self._stopping = False
         if own_thread and source.is_live(data):
-            self._thread = threading.Thread(target=self._run, name="ordstream-feeder", daemon=True)
+            from ordstream.node.worker_threads import RunThread
+
+            self._thread = RunThread(self._run, "ordstream-feeder")
 
     @property
     def thread(self) -> threading.Thread | None:

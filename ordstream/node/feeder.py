@@ -20,7 +20,7 @@ from ordstream.node.gathering import Gathered, Passing
 from ordstream.node.settings import Settings
 from ordstream.node.source import batch_bytes_of, unread_column
 from ordstream.node.source_marks import MarkedRows, SourceMark
-from ordstream.node.worker_threads import BLOCKED_SOURCE_S, join, start
+from ordstream.node.worker_threads import BLOCKED_SOURCE_S, RunThread, join, start
 
 # Given to the core ahead of the workers: so many batches, or batches of so many rows together (fewer than
 # the ingress has slots).
@@ -87,7 +87,7 @@ class Feeder:
 
     def start_thread(self) -> None:
         """Feed from a thread of its own (a source that may block)."""
-        self._thread = threading.Thread(target=self._run, name="ordstream-feeder", daemon=True)
+        self._thread = RunThread(self._run, "ordstream-feeder")
         start(self._thread)
 
     @property

@@ -59,7 +59,7 @@ class Reading:
     def begin(self) -> None:
         """Begin to read, if that has not begun."""
         if self._thread is None:
-            self._thread = SourceThread(target=self._run, name="ordstream-source", daemon=True)
+            self._thread = SourceThread(self._run, "ordstream-source")
             self._thread.asked_by = threading.current_thread()
             start(self._thread)
 

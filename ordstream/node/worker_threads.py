@@ -9,6 +9,7 @@ therefore says so itself when it enters the core, or stays out once the door is 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import sys
 import threading
 import time
@@ -62,7 +63,32 @@ def stack_bytes() -> int:
     return max(LEAST_STACK_BYTES, min(LEVEL_BYTES * sys.getrecursionlimit(), most))
 
 
-class SourceThread(threading.Thread):
+class RunThread(threading.Thread):
+    """A daemon that may run user code: in a copy of the context of the thread that makes it, so that what a
+    function reads there (`decimal.getcontext()`, `numpy.errstate`, any ContextVar) is what it would read
+    without threads.
+
+    Parameters
+    ----------
+    target : callable
+    name : str
+    args : tuple
+    context : contextvars.Context, optional
+        A copy that no other thread is in.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., object],
+        name: str,
+        args: tuple[Any, ...] = (),
+        context: contextvars.Context | None = None,
+    ) -> None:
+        within = contextvars.copy_context() if context is None else context
+        super().__init__(target=within.run, args=(target, *args), name=name, daemon=True)
+
+
+class SourceThread(RunThread):
     """Reads one of several sources for the thread that started it."""
 
     asked_by: threading.Thread
@@ -101,6 +127,7 @@ class WorkerThreads:
 
     def __init__(self, core: Any) -> None:
         self._core = core
+        self._context: contextvars.Context | None = None  # of who began to read
         self._threads: list[threading.Thread] = []
         self._entry = threading.RLock()  # a signal handler may close while this very thread holds it
         self._shut = False
@@ -117,17 +144,27 @@ class WorkerThreads:
         return thread in self._threads
 
     def start(self) -> None:
-        """Threads for the workers that the core wants by now."""
+        """Threads for the workers that the core wants by now. Where one that it wants later, of as many as
+        bring something, can't be started, the run goes on with those that it has.
+        """
         wanted = self._core.hire()
         if not wanted:
             return
         room_for_exceptions()
+        later = bool(self._threads)
+        if self._context is None:
+            self._context = contextvars.copy_context()
         for index in wanted:
-            thread = threading.Thread(
-                target=self._work, args=(index,), name=f"ordstream-worker-{index}", daemon=True
-            )
+            name = f"ordstream-worker-{index}"
+            thread = RunThread(self._work, name, args=(index,), context=self._context.copy())
             self._threads.append(thread)
-            start(thread)
+            try:
+                start(thread)
+            except RuntimeError:
+                if later and thread.ident is None:
+                    self._threads.remove(thread)
+                    return
+                raise
 
     def _work(self, index: int) -> None:
         left = threading.Lock()

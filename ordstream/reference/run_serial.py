@@ -459,6 +459,8 @@ def _batches(data: Any, where: str = "") -> Iterable[pa.RecordBatch]:
         return [data]
     if hasattr(data, "__arrow_c_stream__"):
         return imported(data, f"{where}cannot read ", SourceError)  # type: ignore[no-any-return]
+    if hasattr(data, "__arrow_c_array__"):
+        return [pa.record_batch(data)]
     if hasattr(type(data), "to_batches"):  # a dataset
         return data.to_batches()  # type: ignore[no-any-return]
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):

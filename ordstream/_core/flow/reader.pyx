@@ -12,6 +12,16 @@ import pyarrow as pa
 
 from ordstream._core.ground.arrow_stream import export_stream
 
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX < 0x030D0000
+    #define ord_finalizing _Py_IsFinalizing
+    #else
+    #define ord_finalizing Py_IsFinalizing
+    #endif
+    """
+    int finalizing "ord_finalizing"() noexcept
+
 FROM_INSIDE = "a stream can't be read by its own source, functions or progress callback"
 
 
@@ -91,7 +101,8 @@ cdef class Reader:
         close_surely(self)
 
     def __del__(self):
-        if not self._closed:
+        # at the interpreter's end the modules are gone; threads have ended before (`open_streams`)
+        if not self._closed and not finalizing():
             close_surely(self)
 
     def __arrow_c_stream__(self, requested_schema=None):

@@ -165,3 +165,16 @@ def test_the_stream_demo_tells_no_clicks_of_the_end(finished, serials, rows, sta
         number=4, finished=finished, serials=serials, state_rows=states, output=[{"rows": n} for n in rows]
     )
     assert stream_demo._told(epoch) == f"  {line}: committed"
+
+
+def test_a_command_that_finds_the_disk_full_says_that_it_is_the_output(monkeypatch, capsys):
+    class Parser:
+        def parse_args(self, arguments):
+            return argparse.Namespace(command=self.print)
+
+        def print(self, chosen):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cli, "_parser", Parser)
+    assert cli.main(["run"]) == 2
+    assert capsys.readouterr().err == "ordstream: the output can't be written: No space left on device\n"

@@ -4,16 +4,20 @@ stays.
 
 from __future__ import annotations
 
+import contextvars
+import decimal
 import signal
 import subprocess
 import sys
 import threading
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import ordstream as od
 from ordstream.node import worker_threads
+from ordstream.testing import run_serial
 
 # Run in a process of its own: where a stack ends too soon, it is the process that ends.
 PROGRAM = """
@@ -223,3 +227,80 @@ def test_what_a_signal_s_handler_raises_at_a_thread_s_start_is_raised(starts, mo
     finally:
         signal.signal(signal.SIGALRM, before)
     assert not [one.name for one in threading.enumerate() if one.name.startswith("ordstream")]
+
+
+CALLER = contextvars.ContextVar("CALLER", default="nobody")
+
+
+def in_context(row):
+    with np.errstate(**np.geterr()):
+        return str(decimal.Decimal(1) / decimal.Decimal(row.x)), CALLER.get(), np.geterr()["divide"]
+
+
+def source_in_context(seen):
+    for x in range(1, 5):
+        seen.append(CALLER.get())
+        yield pa.table({"x": [x]})
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, "auto"])
+def test_functions_and_sources_run_in_the_context_of_the_caller(workers):
+    """So that what they make does not depend on the number of workers."""
+    schema = {"third": "string", "by": "string", "divide": "string"}
+    pipeline = od.Pipeline({"x": int}).map(in_context, schema=schema)
+    data = pa.table({"x": [3, 7]})
+    seen = []
+
+    def run():
+        CALLER.set("somebody")
+        decimal.getcontext().prec = 5
+        with np.errstate(divide="raise"):
+            found = pipeline.run(data, workers=workers).table
+            assert found.equals(run_serial(pipeline, data).table)
+            pipeline.run(source_in_context(seen), workers=workers)
+        return found.to_pylist()
+
+    found = contextvars.copy_context().run(run)
+    assert [list(row.values()) for row in found] == [
+        ["0.33333", "somebody", "raise"], ["0.14286", "somebody", "raise"]
+    ]  # fmt: skip
+    assert seen == ["somebody"] * 4
+
+
+def test_a_worker_that_is_wanted_later_and_cannot_start_is_done_without(monkeypatch):
+    class Core:
+        def __init__(self):
+            self.wanted = iter([range(1), range(1, 3), range(3, 4)])
+
+        def hire(self):
+            return next(self.wanted, ())
+
+    def refuse(thread, size):
+        if not thread.name.endswith("-0"):
+            raise RuntimeError("can't start new thread")
+        threads.started.append(thread.name)
+
+    threads = worker_threads.WorkerThreads(Core())
+    threads.started = []
+    monkeypatch.setattr(worker_threads, "start_surely", refuse)
+    for _ in range(4):
+        threads.start()
+        assert len(threads) == 1
+    assert threads.started == ["ordstream-worker-0"]
+    first = worker_threads.WorkerThreads(Core())
+    monkeypatch.setattr(first._core, "hire", lambda: range(1, 3))
+    with pytest.raises(RuntimeError, match="'ordstream-worker-1': can't start new thread; allow more"):
+        first.start()
+
+
+@pytest.mark.parametrize("kept", ["sys.unraisablehook = lambda u: None", "sys.kept = stream", "pass"])
+def test_a_stream_that_nobody_read_ends_quietly_with_the_interpreter(kept):
+    program = f"""
+import sys
+import pyarrow as pa
+import ordstream as od
+stream = od.Pipeline({{"x": int}}).filter(od.col("x") > 0).stream(pa.table({{"x": [1]}}))
+{kept}
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -50,7 +50,10 @@ X, S, TS = od.col("x"), od.col("s"), od.col("ts")
         (lambda: P.stream(), r"^stream\(\) missing 1 .*'data'; the call is stream\(data, \*, outputs=None"),
         (lambda: run_serial(P, DATA, workers=2), r"'workers'; the call is run_serial\(pipeline, data, \*"),
         (lambda: od.Pipeline(DATA.schema, "clicks"), r"^Pipeline\(\) .*; the call is Pipeline\(schema, \*"),
-        (lambda: od.Mixed(thetta=1), r"^Mixed\(\) .*'thetta'; the call is Mixed\(theta=0\.08"),
+        (
+            lambda: od.Mixed(thetta=1),
+            r"^Mixed\(\) .*'thetta'( \(did you mean 'theta'\?\))?; the call is Mixed\(theta=0\.08",
+        ),
         (lambda: od.OrderTag(), r"^OrderTag\(\) missing .*; the call is OrderTag\(serial, index=-1\)$"),
         (lambda: od.IpcSource(), r"^IpcSource\(\) missing .*; the call is IpcSource\(paths\)$"),
         (lambda: X.is_between(1), r"^is_between\(\) .*; the call is is_between\(low, high\)$"),
