@@ -53,7 +53,9 @@ class _Piece:
 def _pieces(format_: str) -> tuple[_Piece, ...] | None:
     """What a format is made of; None: a letter has other places in other texts."""
     pieces = []
-    expanded = re.sub(r"%[EO]?(.)", lambda one: _LONG.get(one[1], f"%{one[1]}"), format_, flags=re.DOTALL)
+    if any(one[1] for one in re.finditer("%([EO]?).", format_, re.DOTALL)):
+        return None  # what the modifier does to a letter the C++ library knows
+    expanded = re.sub("%(.)", lambda one: _LONG.get(one[1], one[0]), format_, flags=re.DOTALL)
     for one in re.finditer("%(.)|[^%]+", expanded, re.DOTALL):
         letter = one[1]
         text = _TEXTS.get(letter, b"") if letter else one[0].encode()

@@ -319,6 +319,8 @@ def _taken(values: pa.Array, places: pa.Array) -> pa.Array:
         values = values.cast(pa.large_string() if pat.is_string_view(type_) else pa.large_binary())
     elif pat.is_nested(type_):
         values = as_plain(values)
+    if not len(values):  # all places are null, or structs above them: pyarrow makes them so
+        return pa.nulls(len(places), values.type)
     return from_0(values).take(places)
 
 

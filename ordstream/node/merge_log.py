@@ -72,6 +72,11 @@ class MergeLog:
                 del self._parts[:-1]
 
     @property
+    def forgot(self) -> bool:
+        """Whether rows were taken: those that it has are not all."""
+        return self._taken > 0
+
+    @property
     def table(self) -> pa.Table:
         """Columns source and rows, since the last `take`. Runs of one source may be split."""
         with self._lock:
@@ -88,14 +93,19 @@ class MergeLog:
             self._taken += sum(map(_rows, found))
         return self._as_table(found)
 
-    def source_of(self, row: int) -> str | None:
-        """The source of a row of the merge, from 1; None: the log was taken, or does not go so far."""
+    def source_of(self, row: int) -> tuple[str, int] | None:
+        """The source of a row of the merge, from 1, and how many of its rows the log has up to it; None: the
+        log was taken, or does not go so far.
+        """
         with self._lock:
             left = row - self._taken
-            for part in [*self._whole, *self._parts] if left > 0 else []:
+            parts = [*self._whole, *self._parts] if left > 0 else []
+            for at, part in enumerate(parts):
                 rows = _rows(part)
                 if left <= rows:
-                    return self._names[_source_in(part, left)]
+                    number = _source_in(part, left)
+                    own = sum(_rows_of(number, one, _rows(one)) for one in parts[:at])
+                    return self._names[number], own + _rows_of(number, part, left)
                 left -= rows
         return None
 
@@ -125,6 +135,14 @@ def _source_in(part: npt.NDArray[Any], row: int) -> int:
     return int(part["source"][np.searchsorted(np.cumsum(part["rows"], dtype=np.int64), row)])
 
 
+def _rows_of(number: int, part: npt.NDArray[Any], first: int) -> int:
+    """How many of the first rows of a part are of a source."""
+    if part.dtype != ENTRY:
+        return int(np.count_nonzero(part[:first] == number))
+    ends = np.minimum(np.cumsum(part["rows"], dtype=np.int64), first)
+    return int(np.diff(ends, prepend=0)[part["source"] == number].sum())
+
+
 def log_of(data: Any) -> MergeLog | None:
     """Of a merge of several sources, which are the data of a run; None: they are one, or it keeps none."""
     log = getattr(data, "log", None)
@@ -146,10 +164,13 @@ def of_source(failure: BaseException | None, log: MergeLog | None, begun: int) -
         return failure
     if isinstance(failure, OperatorError) and failure.row is None:  # at the end: no tuple has failed
         return failure
-    name = log.source_of(failure.serial - begun)
-    if name is not None:
+    found = log.source_of(failure.serial - begun)
+    if found is not None:
+        name, row = found
         line = f"source: {name!r}"
         if name in log.passed and "runs backwards" in str(failure):
             line += ", which idle= did not wait for, so that rows of others came before: give a longer idle="
+        elif begun == 0 and not log.forgot:
+            line += f", its row {row}"
         failure.args = (f"{failure}\n  {line}", *failure.args[1:])
     return failure

@@ -31,6 +31,7 @@ CAUSES: dict[int, type[Exception]] = {
     4: ValueError,
     8: TypeError,
     10: ValueError,
+    12: ValueError,
 }
 EARLIER = 10
 
@@ -144,8 +145,8 @@ def in_words(
         values = tuple(storage_values(column)[0] for column in row.columns)
         operator.reference().process(values)
     except Exception as error:  # of any kind: Python can't show the row, or a reference needs more than it
-        # one code stands for a value that is too large and for a text that is none
-        known = type(error) is wanted or (type(error) is ValueError and wanted is OverflowError)
+        # one code stands for a value that is too large and for one that is none
+        known = type(error) is wanted or {type(error), wanted} == {ValueError, OverflowError}
         return (told(error), type(error)) if known else (message, wanted)
     return operator.fails_by_state(message, values) or message, wanted
 

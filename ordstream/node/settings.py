@@ -115,6 +115,17 @@ _ELSEWHERE = {
     **dict.fromkeys(("n_jobs", "n_workers", "num_workers", "parallelism", "threads"), "workers"),
     **dict.fromkeys(("num_partitions", "partitions"), "buckets"),
 }
+#: What other libraries give a run, and a pipeline of ours says.
+_IN_PIPELINES = (
+    "group_by",
+    "groupby",
+    "key",
+    "key_by",
+    "key_fn",
+    "key_selector",
+    "partition_by",
+    "partitionBy",
+)
 
 
 def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
@@ -134,6 +145,9 @@ def check_known(options: Mapping[str, Any], also: Collection[str] = ()) -> None:
     """
     if all(name in _OF_RUNS or name in also for name in options):
         return
+    for name in options:
+        if name in _IN_PIPELINES:
+            raise PlanError(f"unknown option {name!r}: keys are written in the pipeline, .key_by('column')")
     if "order_by" in options:
         raise PlanError(
             "order_by is an option of ordstream.spark.apply: a DataFrame has no order, so there it says in "

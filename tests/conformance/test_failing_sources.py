@@ -29,11 +29,11 @@ def test_what_runs_backwards_says_which_source(processes, kept):
         for data, name in ((behind, "q"), (early, "p")):
             with pytest.raises(kind, match="runs backwards") as raised:
                 pipeline.run(data, merge_by="ts", merge_log=kept, processes=processes)
-            assert str(raised.value).endswith(f"\n  source: {name!r}") is (kept is None)
+            assert str(raised.value).endswith(f"\n  source: {name!r}, its row 3") is (kept is None)
     fails = both.key_by("k").process(lambda row, state, emit: 1 // 0, schema={"n": int}, state={"n": int})
     with pytest.raises(od.OperatorError, match="ZeroDivisionError") as raised:
         fails.run(behind, merge_by="ts", processes=processes)
-    assert str(raised.value).endswith("\n  source: 'p'")
+    assert str(raised.value).endswith("\n  source: 'p', its row 1")
 
 
 @pytest.mark.parametrize("options", [{"workers": 0}, {"workers": 2}, {"processes": 2}], ids=str)
@@ -79,8 +79,11 @@ def test_the_source_of_a_row_is_known_until_the_log_is_taken():
     log, numbers = MergeLog(["a", "b"]), np.random.default_rng(3).integers(0, 2, 3000)
     for part in np.array_split(numbers, 700):  # more than are kept as they come
         log.add(part)
-    assert [log.source_of(row) for row in range(1, 3001)] == ["ab"[number] for number in numbers]
+    own = np.where(numbers == 0, (numbers == 0).cumsum(), (numbers == 1).cumsum())
+    expected = [("ab"[number], count) for number, count in zip(numbers, own, strict=True)]
+    assert [log.source_of(row) for row in range(1, 3001)] == expected
     assert log.source_of(3001) is None
     log.take()
     log.add(np.array([1, 0]))
-    assert [log.source_of(row) for row in (1, 3000, 3001, 3002, 3003)] == [None, None, "b", "a", None]
+    found = [log.source_of(row) for row in (1, 3000, 3001, 3002, 3003)]
+    assert found == [None, None, ("b", 1), ("a", 1), None]

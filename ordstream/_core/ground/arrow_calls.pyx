@@ -4,7 +4,7 @@ from cpython.exc cimport PyErr_SetInterrupt
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.arrow_structs cimport ArrowArray
-from ordstream._core.ground.chunk cimport FAIL_CAST, View, Worker, scratch_alloc
+from ordstream._core.ground.chunk cimport FAIL_CAST, FAIL_TEXT, View, Worker, scratch_alloc
 
 from ordstream._core.ground.memory_reserve cimport reserve_leave
 from ordstream._core.ground.packed_values cimport packed_bound, packed_views
@@ -114,7 +114,7 @@ cdef int call_once(object call, bint text, int width, const char* data, const ui
                    Worker* w, char* out, uint8_t* bad) except -1:
     """All rows at once. An interrupt comes again behind the call: it belongs to nobody's row.
 
-    bad: where some have no answer, in few calls: they get FAIL_CAST. NULL: all have one, or the call raises.
+    bad: where some have no answer, in few calls: they get a code. NULL: all have one, or the call raises.
     """
     cdef bint interrupted = False
     there = None
@@ -133,7 +133,7 @@ cdef int call_once(object call, bint text, int width, const char* data, const ui
         except KeyboardInterrupt:
             interrupted = True
     if there is not None:
-        note_unanswered(there, width, valid, n, out, bad)
+        note_unanswered(there, text, width, valid, n, out, bad)
     if interrupted:
         PyErr_SetInterrupt()
     return 0
@@ -186,9 +186,9 @@ cdef int call_where_needed(object call, const char* data, const uint8_t* valid, 
     return 0
 
 
-cdef int note_unanswered(object there, int width, const uint8_t* valid, int64_t n, char* out,
+cdef int note_unanswered(object there, bint text, int width, const uint8_t* valid, int64_t n, char* out,
                          uint8_t* bad) except -1:
-    """FAIL_CAST, and 0 as the result, for the rows of which `there` says that they have no answer."""
+    """A code, and 0 as the result, for the rows of which `there` says that they have no answer."""
     cdef uintptr_t address = there.buffers()[1].address
     cdef const char* answered = <const char*> address
     cdef int64_t first = there.offset
@@ -197,7 +197,7 @@ cdef int note_unanswered(object there, int width, const uint8_t* valid, int64_t 
         if (valid == NULL or valid[i]) and not (answered[(first + i) >> 3] >> ((first + i) & 7)) & 1:
             memset(out + i * width, 0, width)
             if bad[i] == 0:
-                bad[i] = FAIL_CAST
+                bad[i] = FAIL_TEXT if text else FAIL_CAST
     return 0
 
 
@@ -325,7 +325,7 @@ cdef int arrow_answers(
                           out + i * width, NULL)
             except Exception:
                 if bad[i] == 0:
-                    bad[i] = FAIL_CAST
+                    bad[i] = FAIL_TEXT if text else FAIL_CAST
     except BaseException:
         return -1
     return 0

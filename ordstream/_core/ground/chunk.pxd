@@ -103,6 +103,7 @@ cdef enum FailureCode:
     FAIL_SOURCE = 9
     FAIL_EARLIER = 10      # a time that runs backwards (earlier.pxd)
     FAIL_STATE = 11        # a row of state that a bucket can't take in
+    FAIL_TEXT = 12         # a text can't be read
 
 cdef struct Part:
     # The rows of one chunk that belong to one bucket: what a partition queue holds.

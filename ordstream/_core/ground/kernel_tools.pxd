@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 from ordstream._core.ground.atomics cimport add_relaxed
 from ordstream._core.ground.chunk cimport (
-    DATA, FAIL_CAST, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_ZERO_DIVISION, Chunk, Failure,
+    DATA, FAIL_CAST, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_TEXT, FAIL_ZERO_DIVISION, Chunk, Failure,
     LayoutOwner, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_new, failure_set, Layout,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, ON_ERROR_SKIP, Kernel, KernelOwner
@@ -40,7 +40,9 @@ cdef inline const char* failure_text(int32_t code) noexcept nogil:
     if code == FAIL_ZERO_DIVISION:
         return "integer division or modulo by zero"
     if code == FAIL_CAST:
-        return "a value can't be cast, or a text is not valid UTF-8"
+        return "a value can't be cast"
+    if code == FAIL_TEXT:
+        return "a text can't be read, or is not valid UTF-8"
     if code == FAIL_NULL:
         return "a null where a value is needed"
     if code == FAIL_MEMORY:

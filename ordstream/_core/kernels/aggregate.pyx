@@ -22,7 +22,7 @@ from ordstream._core.state.fold cimport (
 from ordstream._core.state.fold_ends cimport EndRows, ends_begin, fold_ends, mark_ends
 from ordstream._core.state.fold_columns cimport fold_columns, folds_by_column
 from ordstream._core.state.fold_rows cimport fold_read, fold_store, fold_store_block, fold_write
-from ordstream._core.state.gathered cimport gathered_forget, gathered_row
+from ordstream._core.state.gathered cimport gathered_block, gathered_forget, gathered_row
 from ordstream._core.ground.kernel cimport PS, SF, Kernel, KernelOwner
 from ordstream._core.ground.kernel_tools cimport failure_text, flush_reserve, owner_setup
 from ordstream._core.state.keyed_bucket cimport (
@@ -98,14 +98,19 @@ cdef int put_row(const AggregateContext* x, Kernel* k, Worker* w, const Chunk* c
     return 0
 
 
-cdef inline bint fold_block(const AggregateContext* x, Bucket* b, Chunk* c, const int32_t* slots,
-                            const FoldBlock* block, int32_t n) noexcept nogil:
-    """Fold n rows of a block accumulator by accumulator. False: some sum overflows, and nothing changed."""
+cdef inline int fold_block(const AggregateContext* x, Bucket* b, Chunk* c, const int32_t* rows,
+                           const int32_t* slots, const FoldBlock* block, int32_t n) noexcept nogil:
+    """Fold n rows of a block accumulator by accumulator. 1; 0: some sum overflows, and nothing changed; -1:
+    no memory."""
     cdef char* states[LOOKUP_BLOCK]
     cdef int32_t i
     for i in range(n):
         states[i] = keyed_state(&b.keyed, slots[i]) if x.keys != NULL else b.single
-    return fold_columns(x.fold, states, block, n, c.cols + x.first if x.emits else NULL)
+    if not fold_columns(x.fold, states, block, n, c.cols + x.first if x.emits else NULL):
+        return 0
+    if x.fold.gathers and gathered_block(x.fold, states, c, rows, block.used, n, &b.held.bytes) != 0:
+        return -1
+    return 1
 
 
 cdef int32_t fold_rows(
@@ -127,6 +132,7 @@ cdef int32_t fold_rows(
     cdef int32_t k0 = 0
     cdef int32_t m
     cdef int32_t good
+    cdef int folded
     cdef int32_t i
     cdef int32_t j
     cdef int32_t row
@@ -148,7 +154,13 @@ cdef int32_t fold_rows(
                 &ahead, slots) != 0:
             failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
             return k0
-        if (good > 1 or x.ends) and x.by_column and fold_block(x, b, c, slots, &block, good):
+        folded = 0
+        if (good > 1 or x.ends) and x.by_column:
+            folded = fold_block(x, b, c, rows + k0, slots, &block, good)
+        if folded < 0:
+            failure_set(f, rows[k0], FAIL_MEMORY, failure_text(FAIL_MEMORY))
+            return k0
+        if folded:
             k0 += good
             if good < m:
                 return k0
@@ -370,7 +382,7 @@ cdef class ScanKernel(FoldKernel):
         self.emit_updates(True)
         if self.kernel.in_place:
             self.kernel.finish = scan_finish
-        self.context.by_column = folds_by_column(&self.fold.fold, self.context.emits)
+        self.context.by_column = folds_by_column(&self.fold.fold, self.context.emits or self.context.apart)
 
 
 cdef class AggregateKernel(FoldKernel):
@@ -385,7 +397,7 @@ cdef class AggregateKernel(FoldKernel):
         else:
             self.context.ends = mark_ends(&self.fold.fold)
         self.kernel.punctuate = aggregate_punctuate
-        self.context.by_column = folds_by_column(&self.fold.fold, self.context.emits)
+        self.context.by_column = folds_by_column(&self.fold.fold, self.context.emits or self.context.apart)
 
     @property
     def ends(self):

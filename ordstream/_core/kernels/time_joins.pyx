@@ -9,7 +9,7 @@ c) A tuple first forgets such rows of its key; those that nothing matched are gi
    kept, the kept rows of one match those of the other; so what nothing matched is of one side in each key.
 d) A mark of the clock does the same for all keys, and forgets keys without rows.
 """
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 from ordstream._core.ground.atomics cimport a64, add_relaxed
 from ordstream._core.ground.chunk cimport (
@@ -396,8 +396,9 @@ cdef int flush_alone(const JoinContext* x, Kernel* k, Worker* w, const char* rec
 
 
 cdef bint is_due(const Kernel* k, int64_t since, int64_t mark) noexcept nogil:
-    """`since` is the mark that was looked at last; of a bucket that kept nothing then, none."""
-    return mark != since
+    """`since` is the mark that was looked at last; of a bucket that kept nothing then, INT64_MAX: a mark
+    there, which comes once, is always due."""
+    return mark != since or mark == INT64_MAX
 
 
 cdef Closing close(Kernel* k, Worker* w, Bucket* b, char* record, char* state, Chunk* out, bint final,

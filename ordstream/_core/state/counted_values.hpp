@@ -30,15 +30,18 @@ struct CountedValues {
 
     // Where a value is, or would be. The table has room.
     size_t place(const V& value) const {
-        const size_t mask = table.size() - 1;
+        size_t i = start(value);
+        while (table[i].times && !(table[i].value == value)) i = (i + 1) & (table.size() - 1);
+        return i;
+    }
+    // Where the look for a value begins.
+    size_t start(const V& value) const {
         // The standard hash of a number is the number. Numbers often differ in their upper bits only (whole
         // ones as doubles) or in their lower ones: both go into all bits of the place.
         uint64_t h = static_cast<uint64_t>(std::hash<V>{}(value));
         h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
         h = (h ^ h >> 32) * 0xd6e8feb86659fd93u;
-        size_t i = static_cast<size_t>(h ^ h >> 32) & mask;
-        while (table[i].times && !(table[i].value == value)) i = (i + 1) & mask;
-        return i;
+        return static_cast<size_t>(h ^ h >> 32) & (table.size() - 1);
     }
     // One more of a value. The entry, where it is the first one; else nullptr.
     const Entry* add(const V& value) {

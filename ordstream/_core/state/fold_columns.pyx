@@ -53,7 +53,7 @@ cdef bint folds_by_column(const Fold* x, bint shows) noexcept nogil:
     cdef int32_t j
     for j in range(x.n):
         a = &x.accumulators[j]
-        if a.ends:
+        if a.ends or (a.function == F_GATHER and not shows):  # of objects `gathered_block` takes care
             continue
         if (a.function == F_GATHER or a.result == PT_VIEW or a.digits
                 or (shows and a.function == F_MEAN_DECIMAL)):
@@ -202,7 +202,7 @@ cdef bint fold_columns(const Fold* x, char** states, const FoldBlock* b, int32_t
     flags[0] = 1
     for j in range(x.n):
         a = &x.accumulators[j]
-        if a.ends:
+        if a.ends or a.function == F_GATHER:
             continue
         see_column(a, j, states, b, n, &r)
         if a.checked:

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from ordstream._core.ground.chunk cimport PT_BOOL, PT_F64, PT_I64, PT_U64, Chunk, Worker, scratch_alloc
 from ordstream._core.state.fold cimport F_FIRST, F_GATHER, F_LAST, Accumulator, Fold
-from ordstream._core.state.gathered cimport gathered_put
+from ordstream._core.state.gathered cimport gathered_rows
 from ordstream._core.state.keyed_bucket cimport Bucket
 from ordstream._core.state.keyed_state cimport keyed_state
 from ordstream._core.state.listed_values cimport OrdGatherSpec
@@ -112,30 +112,6 @@ cdef void take_words(const Accumulator* a, int32_t j, const Chunk* c, char** sta
         states[i][1 + j] = 1
 
 
-cdef int take_objects(const Fold* x, const EndRows* e, const Chunk* c, const int32_t* rows, char* state,
-                      int32_t key, int64_t* held) noexcept nogil:
-    """Put a key's values into the objects of its state. One key after the other: its objects lie side by
-    side. 0, or -1: no memory."""
-    cdef const Accumulator* a
-    cdef int32_t j
-    cdef int32_t row
-    cdef bint first
-    for j in range(x.n):
-        a = &x.accumulators[j]
-        if not a.ends or a.function != F_GATHER:
-            continue
-        first = is_end(a, True)
-        if first and state[1 + j] != 0:
-            continue
-        row = with_value(e, first, c.cols[a.source].valid, rows, e.first[key] if first else e.last[key])
-        if row < 0:
-            continue
-        if gathered_put(a, <void**> (state + a.offset), c, rows[row], held) < 0:
-            return -1
-        state[1 + j] = 1
-    return 0
-
-
 cdef int fold_ends(const Fold* x, Bucket* b, EndRows* e, const Chunk* c, const int32_t* rows,
                    const int32_t* slots, int32_t n) noexcept nogil:
     """Take the first n rows of a part into the accumulators that have `ends`.
@@ -164,18 +140,19 @@ cdef int fold_ends(const Fold* x, Bucket* b, EndRows* e, const Chunk* c, const i
             newest[i] = rows[e.last[key + i]]
         for j in range(x.n):
             a = &x.accumulators[j]
-            if not a.ends or a.function == F_GATHER:
+            if not a.ends:
                 continue
-            first = a.function == F_FIRST
+            first = is_end(a, True)
             valid = c.cols[a.source].valid
+            if a.function == F_GATHER:
+                i = choose(j, first, e, valid, rows, states, key, m, chosen, of)
+                if gathered_rows(a, j, of, c, chosen, NULL, i, &b.held.bytes) != 0:
+                    return -1
+                continue
             if not first and valid == NULL:
                 take_words(a, j, c, states, newest, m)
                 continue
             i = choose(j, first, e, valid, rows, states, key, m, chosen, of)
             take_words(a, j, c, of, chosen, i)
-        if x.gathers:
-            for i in range(m):
-                if take_objects(x, e, c, rows, states[i], key + i, &b.held.bytes) != 0:
-                    return -1
         key += m
     return 0

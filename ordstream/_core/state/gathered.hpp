@@ -142,9 +142,11 @@ struct Best : Gathered<V, B> {
 struct End : OrdGathered {
     Text value;
     bool there = false;
+    const bool first;
 
-    void take(const OrdGatherSpec* spec, const OrdGiven& given, int64_t* more) {
-        if (there && spec->kind == ORD_FIRST) return;
+    explicit End(const OrdGatherSpec* spec) : first(spec->kind == ORD_FIRST) {}
+    void take(const OrdGiven& given, int64_t* more) {
+        if (there && first) return;
         *more -= held(value);
         try {
             get(given, &value);
@@ -231,10 +233,10 @@ struct Quantile : Gathered<Word, Nothing> {
     double at(size_t i) const { return real_of(ascending(values[i])); }
     bool shown(OrdShown* to) override {
         if (values.size() == 0) return false;
-        values.settle();
         const double place = static_cast<double>(values.size() - 1) * spec->quantile;
         const double below = std::floor(place);
         const size_t i = static_cast<size_t>(below);
+        values.settle_at(i, place > below);
         double v = at(i);
         if (place > below) {
             const double next = at(i + 1);
@@ -303,7 +305,7 @@ OrdGathered* best_of(const OrdGatherSpec* spec) {
 
 inline OrdGathered* made(const OrdGatherSpec* spec) {
     const bool bytes = spec->value == ORD_BYTES;
-    if (is_end(spec)) return new End();
+    if (is_end(spec)) return new End(spec);
     if (spec->kind == ORD_QUANTILE) return new Quantile(spec);
     if (spec->kind == ORD_LATEST) {
         if (bytes) return new Latest<Text>(spec);
@@ -327,7 +329,7 @@ inline int gathered_add(OrdGathered** object, const OrdGatherSpec* spec, const O
         if ((*object)->broken) return -1;
         if (is_end(spec)) {
             if (is_new) *held += static_cast<int64_t>(sizeof(End));
-            static_cast<End*>(*object)->take(spec, *value, held);
+            static_cast<End*>(*object)->take(*value, held);
             return 0;
         }
         const int64_t had = is_new ? 0 : (*object)->bytes();

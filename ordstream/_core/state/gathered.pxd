@@ -13,6 +13,10 @@ from ordstream._core.state.fold cimport Accumulator, Fold
 
 cdef int gathered_row(const Fold* x, char* state, const Chunk* c, int32_t row, uint8_t** used, int32_t i,
                       int64_t* held) noexcept nogil
+cdef int gathered_rows(const Accumulator* a, int32_t j, char** states, const Chunk* c, const int32_t* rows,
+                       const uint8_t* used, int32_t n, int64_t* held) noexcept nogil
+cdef int gathered_block(const Fold* x, char** states, const Chunk* c, const int32_t* rows, uint8_t** used,
+                        int32_t n, int64_t* held) noexcept nogil
 cdef int gathered_put(const Accumulator* a, void** box, const Chunk* c, int32_t row,
                       int64_t* held) noexcept nogil
 cdef void gathered_forget(const Fold* x, char* state, int64_t* held) noexcept nogil

@@ -22,6 +22,7 @@ struct SortedWords {
 
     Vector<Word> flat;
     size_t sorted = 0;
+    bool looked = false;  // at one word, while none was in order
     SortedBlocks<Word, std::less<Word>, BLOCK> blocks;
 
     size_t size() const { return blocks.size() + flat.size(); }
@@ -48,6 +49,16 @@ struct SortedWords {
 
     // The i-th word; everything is settled.
     Word operator[](size_t i) const { return blocks.empty() ? flat[i] : blocks[i]; }
+
+    // Put the i-th word, and the one behind it if that is asked for, where they belong: the first time this
+    // takes less than all of them in order, which most words never need.
+    void settle_at(size_t i, bool and_next) {
+        if (sorted || !blocks.empty() || looked || flat.size() < 8) return settle();
+        looked = true;
+        const auto at = flat.begin() + static_cast<std::ptrdiff_t>(i);
+        std::nth_element(flat.begin(), at, flat.end());
+        if (and_next) std::iter_swap(at + 1, std::min_element(at + 1, flat.end()));
+    }
 
     // One of the words that are `v`, which is there.
     void erase(Word v) {

@@ -92,3 +92,16 @@ def test_everyday_formats_are_not_written_one_by_one(monkeypatch):
     assert asked == []
     pipeline = od.Pipeline(zoned.schema).select(a=od.col("t").cast(str))
     assert pipeline.run(zoned, chunk_rows=1_000).table.equals(run_serial(pipeline, zoned).table)
+
+
+@pytest.mark.parametrize("format_", ["%EY", "%EC", "%Ed", "%Om%Y", "%%EY", "%Ex"])
+def test_letters_with_a_modifier_are_the_same_in_few_rows_and_in_many(format_):
+    """Of the year 1 the C++ library writes `%EY` as 1, and `%Y` as 0001."""
+    days = pa.array(range(-719_162, -719_142), pa.int32()).cast(pa.date32())
+    for values in (days, days.cast(pa.timestamp("s"))):
+        data = pa.table({"t": values})
+        pipeline = od.Pipeline(data.schema).select(v=od.col("t").dt.strftime(format_))
+        expected = pc.strftime(values, format_).to_pylist()
+        assert run_serial(pipeline, data).table["v"].to_pylist() == expected
+        for chunk_rows in (1, 64):
+            assert pipeline.run(data, chunk_rows=chunk_rows).table["v"].to_pylist() == expected

@@ -14,6 +14,7 @@ import ordstream as od
 from ordstream.ground.nested_cast import cast_column
 from ordstream.ground.packed_types import as_plain, carried, packed_format, plain
 from ordstream.ground.types import to_storage
+from ordstream.testing import run_serial
 
 POINT = pa.struct([pa.field("x", pa.int64(), nullable=False), ("y", pa.string())])
 VIEW = pa.string_view()
@@ -257,3 +258,17 @@ def test_a_slice_that_was_cast_is_joined_and_written(inside, options):
     assert found.combine_chunks()["v"].to_pylist() == array.to_pylist()
     for batch in found.to_batches():
         assert pa.ipc.read_record_batch(batch.serialize(), batch.schema).equals(batch)
+
+
+@pytest.mark.parametrize("value", [pa.string(), VIEW, pa.int32(), POINT, pa.list_(pa.string())], ids=str)
+def test_null_structs_over_a_dictionary_without_values(value):
+    """A batch of null structs, as pyarrow makes it: its indices are of no value."""
+    type_ = pa.struct([("a", pa.dictionary(pa.int8(), value))])
+    schema = pa.schema([("c", type_)])
+    none = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([], value), safe=False)
+    nulls = pa.StructArray.from_arrays([none], fields=[*type_], mask=pa.array([True, True]))
+    batch = pa.RecordBatch.from_arrays([nulls], schema=schema)
+    pipeline = od.Pipeline(schema).filter(od.col("c").is_null())
+    expected = run_serial(pipeline, [batch]).table.to_pylist()
+    for workers in (0, 2):
+        assert pipeline.run([batch], workers=workers).table.to_pylist() == expected == [{"c": None}] * 2

@@ -124,3 +124,22 @@ def test_a_row_behind_a_union_has_no_nulls_that_were_values(options):
     with pytest.raises(od.OperatorError) as failure:
         list(made.stream(data, **options))
     assert failure.value.row == {"ts": 2, "s": "x"}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        od.col("s").cast(int), od.col("s").cast(float), od.col("s").str.to_date("%Y"),
+        od.col("s").cast(bool), od.col("s").str.to_datetime(), od.col("s").cast(pa.decimal128(5, 2)),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_text_that_can_not_be_read_and_is_skipped_is_a_value_error_in_the_report(made, workers):
+    data = pa.table({"s": ["x", "y", "z"]})
+    pipeline = od.Pipeline(data.schema).with_columns(v=made, on_error="skip")
+    report = pipeline.run(data, workers=workers).report
+    (skipped,) = {one.first_skipped for one in report.operators}
+    expected = run_serial(pipeline, data)
+    assert skipped.reason.partition(":")[0] == expected.reasons[0].partition(":")[0] == "ValueError"
+    assert skipped.reason == "ValueError: a text can't be read, or is not valid UTF-8"

@@ -369,3 +369,25 @@ def test_a_failing_row_has_the_columns_of_its_side_only():
         assert {"k": 1, "t": 3, name: 3}.items() <= expected.row.items()
         assert "side" not in expected.row
         assert None not in expected.row.values()
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full"])
+@pytest.mark.parametrize("within", [(0, 0), (0, 6), (-1, 1)], ids=str)
+def test_rows_without_a_match_at_the_largest_time(how, within):
+    """The mark there is due in a bucket that kept nothing at the one before."""
+    most = 2**63 - 1
+    for times in ([0, most - 2, most - 1, most, most], [0, most, most], [0, 1, most]):
+        for keys in ([1, 2, 3, 4, 5], [1, 1, 2, 2, 3]):
+            for right in (False, True):
+                columns = {"t": times, "k": keys[: len(times)], "r": [right] * len(times)}
+                data = pa.table(columns)
+                pipeline = od.Pipeline(data.schema)
+                left = pipeline.filter(~od.col("r"))
+                other = pipeline.filter(od.col("r"))
+                joined = left.join_interval(other, on="k", within=within, how=how, time="t")
+                expected = run_serial(joined, data)
+                for workers, buckets in ((0, 1), (2, 3)):
+                    found = joined.run(data, tags=True, workers=workers, buckets=buckets).table
+                    tags = zip(*(found[name].to_pylist() for name in ("_serial", "_index")), strict=True)
+                    assert [*tags] == [tuple(tag) for tag in expected.tags]
+                    assert found.drop(["_serial", "_index"]).to_pylist() == expected.table.to_pylist()
