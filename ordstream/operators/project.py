@@ -101,8 +101,14 @@ class ProjectReference(SerialOperator):
     def process(self, row: Row) -> list[Row]:
         if not true_of(self.operator.where, row):
             return []
-        return [
-            tuple(
-                evaluate_row(c, row) if isinstance(c, BoundExpr) else row[c] for c in self.operator.columns
-            )
-        ]
+        columns, made = self.operator.columns, list[Any]()
+        try:
+            for column in columns:
+                made.append(evaluate_row(column, row) if isinstance(column, BoundExpr) else row[column])
+        except (ValueError, OverflowError, ZeroDivisionError) as error:
+            if sum(isinstance(column, BoundExpr) for column in columns) < 2:
+                raise
+            kinds = (ValueError, OverflowError, ZeroDivisionError)
+            kind = next(kind for kind in kinds if isinstance(error, kind))
+            raise kind(f"column {self.operator.output.names[len(made)]!r}: {error}") from error
+        return [tuple(made)]

@@ -20,6 +20,11 @@ KEYED = PLAIN.key_by("user")
     [
         (PLAIN.filter(od.col("n") + 1 > 0), f"OverflowError: int64 overflow in add({BIG}, 1)"),
         (PLAIN.with_columns(m=5 // (od.col("n") - BIG)), "ZeroDivisionError: "),
+        (
+            PLAIN.with_columns(m=5 // (od.col("n") - BIG), o=od.col("n") * 0),
+            "ZeroDivisionError: column 'm': ",
+        ),
+        (PLAIN.select(o=od.col("n") * 0, m=od.col("n") + 1), "OverflowError: column 'm': int64 overflow in"),
         (KEYED.window(od.tumbling(3), time="ts").aggregate(n=od.count()), "ValueError: column 'ts' is null"),
         (PLAIN.top_k(1, "ts", "n"), "ValueError: column 'ts' is null"),
         (PLAIN.reorder("ts", slack=1), "ValueError: column 'ts' is null"),
