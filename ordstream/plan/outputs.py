@@ -81,6 +81,12 @@ def with_outputs(plans: Mapping[str, Plan]) -> tuple[Plan, tuple[Output, ...]]:
 STREAM = pa.field("stream", pa.int64(), nullable=False)
 
 
+def shared_name(columns: Sequence[str]) -> str:
+    """Of the wide column that is one of each stream."""
+    name = "/".join(dict.fromkeys(columns))
+    return name if name != STREAM.name else f"{name}/"
+
+
 def widened(
     streams: Sequence[tuple[str, pa.Schema]], shared: Sequence[str] = ()
 ) -> tuple[tuple[Output, ...], pa.Schema]:
@@ -93,7 +99,7 @@ def widened(
     """
     fields = [STREAM]
     if shared:
-        fields.append(pa.field("/".join(dict.fromkeys(shared)), streams[0][1].field(shared[0]).type))
+        fields.append(pa.field(shared_name(shared), streams[0][1].field(shared[0]).type))
     found = []
     for number, (name, schema) in enumerate(streams):
         known = {(field.name, str(field.type)): at for at, field in enumerate(fields) if at}
@@ -109,8 +115,10 @@ def widened(
                 at = None if pa.types.is_nested(field.type) else next(same_type, None)
             if at is None:
                 at = len(fields)
-                taken = field.name in [other.name for other in fields]
-                fields.append(pa.field(f"{field.name} ({name})" if taken else field.name, field.type))
+                own, taken = field.name, {other.name for other in fields}
+                while own in taken:
+                    own += f" ({name})"
+                fields.append(pa.field(own, field.type))
             elif at in free:
                 free.remove(at)
             columns.append(at)

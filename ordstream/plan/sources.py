@@ -20,7 +20,7 @@ from ordstream.operators.branch import Branch
 from ordstream.operators.clocks import ReorderedClock
 from ordstream.operators.operator import Operator, Site
 from ordstream.operators.project import Project
-from ordstream.plan.outputs import Output, widened
+from ordstream.plan.outputs import STREAM, Output, shared_name, widened
 from ordstream.plan.plan import SOURCE, Edge, Plan
 from ordstream.plan.way import traced
 
@@ -43,7 +43,7 @@ def wide_source(plan: Plan, merge_by: MergeBy | None = None) -> tuple[tuple[Outp
         As `merge_columns`.
     """
     names = () if merge_by is None else merge_columns(plan, merge_by)
-    shared = names if len(set(names)) > 1 else ()
+    shared = names if len(set(names)) > 1 or STREAM.name in names else ()
     return widened([(str(source.name), source.schema) for source in plan.sources], shared)
 
 
@@ -135,7 +135,7 @@ def merge_columns(plan: Plan, merge_by: MergeBy) -> tuple[str, ...]:
 
 def merge_text(merge_by: MergeBy) -> str:
     """The column that merges sources, as the wide source names it."""
-    return "/".join(dict.fromkeys(merge_by.values())) if isinstance(merge_by, Mapping) else merge_by
+    return shared_name([*merge_by.values()] if isinstance(merge_by, Mapping) else [merge_by])
 
 
 def _of_each(names: Sequence[str], merge_by: Any) -> str:

@@ -78,7 +78,11 @@ class Joined:
         return None if found is None else found[1]
 
     def clock_wanted(self) -> tuple[Clock, int] | None:
-        """As the first operator in front that wants a clock of the run, and does not yield it."""
+        """As the first operator in front that wants a clock of the run, and does not yield it. Of several
+        sources the merge decides: each has a column of its own.
+        """
+        if self._plan.sources:
+            return None
         operators = (one for one in self._plan.operators[: self._position] if not one.yields_clock)
         wanted = (one for operator in operators if (one := operator.clock_wanted()) is not None)
         return next((one for one in wanted if not isinstance(one[0], ReorderedClock)), None)

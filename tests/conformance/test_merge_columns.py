@@ -214,3 +214,58 @@ def test_errors_name_the_source_and_its_own_column():
     with pytest.raises(od.SourceError, match=r"over several sources needs it .* sort each source by it"):
         graph.run(falls, merge_by=OF_EACH)
     assert merge_columns(graph.plan, OF_EACH) == ("ts", "at")
+
+
+@pytest.mark.parametrize("merge_by", ["stream", {"a": "stream", "b": "stream"}], ids=str)
+def test_a_merge_column_may_be_named_as_the_wide_source_s_own(merge_by):
+    a = pa.table({"stream": [1, 5, 20], "user": [1, 2, 1]})
+    b = pa.table({"x": [9, 6], "stream": [2, 30], "user": [1, 2]})
+    both = od.union(
+        *(
+            od.Pipeline(data.schema, source=name).select("user", "stream")
+            for name, data in (("a", a), ("b", b))
+        )
+    )
+    pipeline = both.key_by("user").window(od.tumbling(5), time="stream").aggregate(n=od.count())
+    renamed = [data.rename_columns({"stream": "ts"}) for data in (a, b)]
+    plain = od.union(
+        *(
+            od.Pipeline(one.schema, source=name).select("user", "ts")
+            for name, one in zip("ab", renamed, strict=True)
+        )
+    )
+    plain = plain.key_by("user").window(od.tumbling(5), time="ts").aggregate(n=od.count())
+    expected = run_serial(plain, dict(zip("ab", renamed, strict=True)), merge_by="ts").table
+    assert run_serial(pipeline, {"a": a, "b": b}, merge_by=merge_by).table.equals(expected)
+    for workers in (0, 2):
+        assert pipeline.run({"a": a, "b": b}, merge_by=merge_by, workers=workers).table.equals(expected)
+
+
+@pytest.mark.parametrize("merge_by", ["ts", {"a": "ts", "b": "at"}], ids=str)
+def test_columns_may_have_the_names_that_the_wide_source_would_give(merge_by):
+    at = "ts" if merge_by == "ts" else "at"
+    a = pa.table({"ts": [1, 3], "user": [1, 2], "x": [1, 2], "x (b)": [3, 4], "ts/at (b)": [5, 6]})
+    b = pa.table({at: [2, 4], "user": [5, 6], "x": ["p", "q"], "ts/at": [0.5, 1.5]})
+    of_a, of_b = od.Pipeline(a.schema, source="a"), od.Pipeline(b.schema, source="b")
+    both = od.union(of_a.select("user", v=od.col("x (b)") + od.col("x")), of_b.select("user", v=od.lit(0)))
+    expected = [{"user": 1, "v": 4}, {"user": 5, "v": 0}, {"user": 2, "v": 6}, {"user": 6, "v": 0}]
+    assert run_serial(both, {"a": a, "b": b}, merge_by=merge_by).table.to_pylist() == expected
+    assert both.run({"a": a, "b": b}, merge_by=merge_by).table.to_pylist() == expected
+    texts = of_b.select("x", "ts/at").run({"b": b})
+    assert texts.table["x"].to_pylist() == ["p", "q"]
+
+
+def test_a_window_behind_both_has_the_clock_in_either_order_of_the_union():
+    """Beside another window, whose time stands elsewhere in its source."""
+    clicks, orders = od.Pipeline(CLICKS, source="clicks"), od.Pipeline(ORDERS, source="orders")
+    rolling = orders.key_by("user").window(od.rolling(5), time="at").aggregate(n=od.count())
+    ways = clicks.select("user", "ts"), rolling.select("user", ts=od.col("at"))
+    data = tables(8)
+    found = []
+    for both in (od.union(*ways), od.union(*reversed(ways))):
+        behind = both.key_by("user").window(od.tumbling(7), time="ts").aggregate(n=od.count())
+        wanted = [one.clock_wanted() for one in with_one_source(behind.plan, OF_EACH).operators]
+        assert [one for one in wanted if one is not None] == [(1, 5), (1, 7)]
+        found.append(run_serial(behind, data, merge_by=OF_EACH).table)
+        assert behind.run(data, merge_by=OF_EACH, workers=2).table.equals(found[-1])
+    assert found[0].equals(found[1])

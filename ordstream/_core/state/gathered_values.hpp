@@ -71,6 +71,7 @@ inline Word word_of_real(double v) {
 
 inline void get(const OrdGiven& g, Word* to) { *to = g.word; }
 inline void get(const OrdGiven& g, Text* to) {
+    if (g.is_list) to->reserve(static_cast<size_t>(g.size) + 8);
     to->assign(g.size ? g.data : "", static_cast<size_t>(g.size));
     if (g.is_list) to->append(reinterpret_cast<const char*>(&g.word), 8);
 }
