@@ -62,7 +62,8 @@ def keeping(draw: Any, built: od.Pipeline, key: tuple[str, ...]) -> od.Pipeline:
     at = len(built.plan.operators)
     column, n = draw(st.sampled_from(SCHEMA.names)), draw(st.integers(1, 3))
     able = [name for name in ("y", "x", "f", "u", "d", "t") if name not in key]
-    kind = draw(st.sampled_from(("lag", "lead", "head", "tail", "first", "last", "best")))
+    best = ("best",) if able else ()  # a key may be of all of them
+    kind = draw(st.sampled_from(("lag", "lead", "head", "tail", "first", "last", *best)))
     if kind in ("lag", "lead"):
         return getattr(keyed, kind)({f"{kind}{at}": column, f"s{at}": "s"}, n, name="kept")
     if kind in ("head", "tail"):

@@ -37,6 +37,7 @@ from stress_tools import (
 
 import ordstream as od
 from ordstream import col
+from ordstream.node import worker_threads
 
 
 def until_error(stream: Any) -> tuple[tuple[Any, ...], Exception | None]:
@@ -348,7 +349,7 @@ def test_ctrl_c_while_a_worker_is_being_started(
     """
     made = 0
 
-    class Interrupted(threading.Thread):
+    class Interrupted(worker_threads.RunThread):
         def start(self) -> None:
             nonlocal made
             made += 1
@@ -359,7 +360,7 @@ def test_ctrl_c_while_a_worker_is_being_started(
                 super().start()
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(threading, "Thread", Interrupted)
+    monkeypatch.setattr(worker_threads, "RunThread", Interrupted)
     stream = keyed().stream(batches("zipf", 20_000, 500), workers=3)
     with pytest.raises(KeyboardInterrupt):
         next(stream)
@@ -383,13 +384,13 @@ def test_ctrl_c_inside_pythons_own_start_of_a_worker(monkeypatch: pytest.MonkeyP
             places.append("waited")
             return whole(self, timeout)
 
-    class Interrupted(threading.Thread):
+    class Interrupted(worker_threads.RunThread):
         def start(self) -> None:
             if self.name.startswith("ordstream-worker"):
                 self._started: threading.Event = Noticed()
             super().start()
 
-    monkeypatch.setattr(threading, "Thread", Interrupted)
+    monkeypatch.setattr(worker_threads, "RunThread", Interrupted)
     stream = keyed().stream(batches("zipf", 20_000, 500), workers=3)
     with pytest.raises(KeyboardInterrupt):
         next(stream)

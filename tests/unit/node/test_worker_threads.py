@@ -253,7 +253,7 @@ def test_functions_and_sources_run_in_the_context_of_the_caller(workers):
 
     def run():
         CALLER.set("somebody")
-        decimal.getcontext().prec = 5
+        decimal.setcontext(decimal.Context(prec=5))  # of its own: the other one is all tests'
         with np.errstate(divide="raise"):
             found = pipeline.run(data, workers=workers).table
             assert found.equals(run_serial(pipeline, data).table)
