@@ -217,10 +217,12 @@ class MergedSources:
 
     def _begin(self, places: Sequence[Any] | None) -> None:
         """Begin at these places, or at the start, and know where the sources stand."""
-        self._positions = [
-            Positions(one, 0, None if places is None else places[number])
-            for number, one in enumerate(self._data.values())
-        ]
+        self._positions = []
+        for number, (name, one) in enumerate(self._data.items()):
+            try:
+                self._positions.append(Positions(one, 0, None if places is None else places[number]))
+            except SourceError as error:
+                raise SourceError(f"source {name!r}: {error}") from error.__cause__
         self._open(self._positions)
 
     def _open(self, data: Iterable[Any]) -> None:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from ordstream.errors import OrdstreamError, PlanError, SourceError, told
 from ordstream.node import source
 from ordstream.node.file_sources import HandsOn
+from ordstream.node.rows_before import digests, other_column
 
 #: So many places of a source are kept before it is asked which of them are needed.
 MANY = 64
@@ -59,9 +60,16 @@ class MemorySource:
     Parameters
     ----------
     data : pyarrow.Table, pyarrow.RecordBatch, or list or tuple of these
+    alone : bool, default False
+        Errors tell how rows that follow a position go on without those in front of it.
     """
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, alone: bool = False) -> None:
+        self._advice = "give all of the data that the snapshot was taken of, and what follows it"
+        if alone:
+            self._advice += (
+                ". What follows alone goes on with restore=od.Checkpoint(folder).latest() and no checkpoint="
+            )
         self._batches = list(source.batches_of(data))
         self._rows = sum(batch.num_rows for batch in self._batches)
         self._start = self._row = 0
@@ -99,13 +107,30 @@ class MemorySource:
         if position > self._rows:
             raise SourceError(
                 f"the snapshot lies behind {position} rows of the source, but this one has {self._rows}: "
-                "give all of the data that the snapshot was taken of, and what follows it"
+                f"{self._advice}"
             )
         self._start = self._row = position
 
+    def before(self, rows: int) -> dict[str, str]:
+        """What tells the last of the first `rows` rows from others: `rows_before.digests`."""
+        return digests(self._batches, rows)
 
-def seekable(data: Any) -> Seekable:
-    """A source as one that can go back.
+    def check_before(self, rows: int, told: Any) -> None:
+        """SourceError where the rows in front of a position are not those that `before` told of."""
+        if rows > self._rows:
+            self.seek(rows)
+        if not isinstance(told, dict):
+            return
+        column = other_column(told, self._batches, rows)
+        if column is not None:
+            raise SourceError(
+                f"the snapshot lies behind {rows} rows of the source, the last of which had other values "
+                f"in column {column!r}: {self._advice}"
+            )
+
+
+def seekable(data: Any, alone: bool = False) -> Seekable:
+    """A source as one that can go back. `alone`: as for `MemorySource`.
 
     Raises
     ------
@@ -113,7 +138,7 @@ def seekable(data: Any) -> Seekable:
         It can't. The message says what to give, or to write.
     """
     if isinstance(data, pa.Table | pa.RecordBatch):
-        return MemorySource(data)
+        return MemorySource(data, alone)
     if isinstance(data, list | tuple):
         for item in data:
             if not isinstance(item, pa.Table | pa.RecordBatch) and not hasattr(item, "__arrow_c_array__"):
@@ -122,7 +147,7 @@ def seekable(data: Any) -> Seekable:
                     f"{type(item).__name__}, which may be read only once{_made_a_table(item, 'item')}: "
                     f"{ADVICE}"
                 )
-        return MemorySource(data)
+        return MemorySource(data, alone)
     lacks = [name for name in ("position", "seek") if not callable(getattr(data, name, None))]
     if not lacks and not isinstance(data, Iterable):
         lacks = ["__iter__"]
@@ -154,6 +179,8 @@ class Positions(HandsOn):
         Tuples before the first that comes from here.
     start : Any
         What `at(serial)` said when the source was read before; None: from where the source stands.
+    alone : bool, default False
+        As for `MemorySource`.
 
     Raises
     ------
@@ -168,13 +195,15 @@ class Positions(HandsOn):
         Tuples before the first that is read again, to be skipped.
     """
 
-    def __init__(self, data: Any, serial: int = 0, start: Any = None) -> None:
-        self.source = seekable(data)
+    def __init__(self, data: Any, serial: int = 0, start: Any = None, alone: bool = False) -> None:
+        self.source = seekable(data, alone)
         self._begin = serial
         self._skip = 0
         if start is not None:
             place, self._skip = _parsed(start)
             _asked(self.source, "seek", _own(place))
+            if isinstance(self.source, MemorySource):
+                self.source.check_before(place + self._skip, start.get("before"))
         self.before = serial - self._skip
         # Begun here, so that there is a place before the first batch.
         self._items = iter(_asked(self.source, "__iter__"))
@@ -240,7 +269,9 @@ class Positions(HandsOn):
                 f"{type(self.source).__name__}.position() gave {place!r:.200}, which is no JSON value: "
                 "give numbers, strings, lists and dicts with string keys"
             )
-        return {"source": place, "rows": rows}
+        found = {"source": place, "rows": rows}
+        told = self.source.before(place + rows) if isinstance(self.source, MemorySource) else None
+        return {**found, "before": told} if told else found
 
     @property
     def many(self) -> bool:
@@ -256,7 +287,8 @@ class Positions(HandsOn):
 
 
 def _parsed(value: Any) -> tuple[Any, int]:
-    if not isinstance(value, dict) or set(value) != {"source", "rows"} or not _is_count(value["rows"]):
+    fits = isinstance(value, dict) and {"source", "rows"} <= set(value) <= {"source", "rows", "before"}
+    if not fits or not _is_count(value["rows"]):
         raise SourceError(f"a position is {{'source': ..., 'rows': number}}, got {value!r:.200}")
     return value["source"], value["rows"]
 

@@ -166,7 +166,8 @@ every : str, timedelta or int, default None
     How often a snapshot goes to `checkpoint`: "10s", "500ms", a timedelta, or a number of tuples. None: when
     `request_snapshot` is called.
 restore : Snapshot, Checkpoint or path, default None
-    Go on from this snapshot: `data` are the tuples behind it, or a source with `seek`, which goes there.
+    Go on from this snapshot: `data` are the tuples behind it, or a source with `seek`, which goes there; of
+    several sources all of their data, from the beginning.
 emitted_through : OrderTag, default None
     Outputs up to this order tag were delivered already and are not delivered again; those behind it are. A
     snapshot that stands behind an output with a greater tag can't give it again: `checkpoint` then goes on

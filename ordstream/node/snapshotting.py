@@ -246,7 +246,7 @@ class Snapshotting:
     def positions(self, data: Any) -> Positions:
         """The source, which goes to where the run begins. Errors: as `Positions`."""
         self.begin.check_position()
-        found = Positions(data, self.begin.serial, self.begin.position)
+        found = Positions(data, self.begin.serial, self.begin.position, self._checkpoint is not None)
         self.read_behind = found.before
         return found
 
