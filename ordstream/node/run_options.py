@@ -112,7 +112,8 @@ max_bytes : int, default None
     passes, however wide. State and the result of `run` are not part of it. None: 512 MiB.
 max_state_bytes : int, default None
     Cap on the state of all operators together, in bytes of memory, kept room included (`state_bytes` of the
-    report; of a state in Python a guess). The operator at whose row there is more fails, whatever its
+    report; of a state in Python a guess, which sees the texts and lists of declared fields, and of other
+    states one size). The operator at whose row there is more fails, whatever its
     `on_error`; the error says how much there is, here and in all, and names the largest key there. Where a
     run has several nodes (`processes`, Spark), of each. None: no cap.
 max_chunks : int, default None

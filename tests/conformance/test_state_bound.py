@@ -91,6 +91,67 @@ def test_the_largest_key():
         pipeline.run(rows(10_000, keys=9000), max_state_bytes=1 << 18)
 
 
+GIVEN = {
+    "text": ({"kept": str}, lambda row, kept: kept + "x" * 1_000, 60),
+    "bytes": ({"kept": bytes}, lambda row, kept: kept + b"x" * 1_000, 60),
+    "numbers": ({"kept": pa.list_(pa.int64())}, lambda row, kept: [*kept, *range(40)], 60),
+    "texts": ({"kept": pa.list_(pa.string())}, lambda row, kept: [*kept, "x" * 1_000], 60),
+}
+
+
+@pytest.mark.parametrize("way", [{"workers": 0}, {"workers": 2, "chunk_rows": 16}], ids=str)
+@pytest.mark.parametrize("kind", GIVEN)
+def test_states_of_functions_that_grow(kind, way):
+    """Their number of keys alone was counted."""
+    state, more, keys = GIVEN[kind]
+
+    def keeps(row, state, emit):
+        state.kept = more(row, state.kept)
+        emit(len(state.kept))
+
+    pipeline = P.key_by("k").process(keeps, schema={"n": int}, state=state, name="f")
+    with pytest.raises(od.OperatorError, match=r"the run's state has .*largest key: \d+, with") as caught:
+        pipeline.run(rows(6_000, keys=keys), max_state_bytes=MOST, **way)
+    assert 200 < caught.value.serial < 1_700  # a thousand bytes or more each
+    free = pipeline.run(rows(1_200, keys=keys), **way)
+    assert free.report.operators[0].state_bytes > 1_100_000
+
+
+def test_what_a_function_gives_back_does_not_count(tmp_path):
+    """Texts that become short, keys that are forgotten, rows that are taken back, timers, snapshots."""
+
+    def keeps(row, state, emit):
+        state.kept = "x" * 10_000 if row.ts % 2 else ""
+        if row.ts % 5 == 0:
+            raise ValueError
+        if row.ts % 7 == 0:
+            return od.FORGET
+        emit(len(state.kept))
+
+    pipeline = P.key_by("k").process(
+        keeps, schema={"n": int}, state={"kept": str}, on_error="skip", name="f"
+    )
+    data = rows(20_000, keys=40)
+    whole = pipeline.run(data, max_state_bytes=MOST)
+    for first, behind in ((0, 7_000), (7_000, 20_000)):
+        restore = {"restore": tmp_path} if first else {}
+        run = pipeline.run(data[first:behind], max_state_bytes=MOST, end="suspend", **restore)
+        od.Checkpoint(tmp_path).write(run.snapshot)
+    parts, one = (found.report.operators[0].state_bytes for found in (run, whole))
+    assert one < MOST
+    assert abs(parts - one) < 5_000  # half a text: holes in a bucket's list count as well
+    assert whole.table[-len(run.table) :] == run.table
+
+
+def test_a_key_is_text_that_can_be_read():
+    pipeline = P.key_by("s").process(collects, schema={"n": int}, state={"text": str}, name="f")
+    for key, told in (("é" * 30, "é" * 12 + "..."), ("a\0b\n", "a?b?"), ("x" * 24, "x" * 24), ("", "")):
+        data = pa.table([[7] * 5_000, [key] * 5_000, range(5_000)], schema=SCHEMA)
+        with pytest.raises(od.OperatorError) as caught:
+            pipeline.run(data, max_state_bytes=1 << 18)
+        assert f"largest key: '{told}', with" in caught.value.reason
+
+
 def test_what_it_may_be():
     for wrong in (0, -1, True, 1.5, "1 GB"):
         with pytest.raises(od.PlanError, match="max_state_bytes must be a whole number"):

@@ -164,6 +164,8 @@ cdef void run_rows(Operator* op, Worker* w, void* state, Part* part) noexcept no
             return
         part.out = out
     f.exc = NULL
+    f.code = FAIL_MEMORY                                      # of a kernel that could not even say so
+    f.message[0] = 0
     while True:
         scratch_reset(w)
         given = min(part.n - done, <int32_t> ROWS_BLOCK)
@@ -423,6 +425,8 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
                 part.failure = failure_new(-1, f.code, f.message)
                 if part.failure != NULL:
                     part.failure.exc = f.exc
+                else:
+                    out_of_memory(op)
             part.out.kind = DATA
     elif op.run.exports.on and (c.kind == SNAPSHOT or c.kind == SUSPEND):
         send_held(op, w, slice)                               # a large state takes long
@@ -431,6 +435,8 @@ cdef void process_part(Operator* op, Worker* w, void* state, Part* part, Slice* 
             part.failure = failure_new(-1, f.code, f.message)
             if part.failure != NULL:
                 part.failure.exc = f.exc
+            else:
+                out_of_memory(op)
     # acq_rel: the last one sees what the others wrote into the chunk and their outputs
     if c.nparts == 1 or sub_acq_rel(&c.pending, 1) == 1:
         # A worker that left a part early had seen `stop` before it counted that part. So this worker sees

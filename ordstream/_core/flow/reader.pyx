@@ -69,12 +69,13 @@ cdef class Reader:
         try:
             inside = self._is_inside()
             if not inside:
-                with self._reading:
+                self._reading.acquire()
+                try:
                     self._reader = get_ident()
-                    try:
-                        batch = self._read()
-                    finally:
-                        self._reader = None
+                    batch = self._read()
+                finally:
+                    self._reader = None
+                    self._reading.release()
                 if batch is not None:
                     self._delivered = self._offered
                 if batch is None or self._exhausted:  # the end, or close() was called from inside meanwhile
@@ -151,7 +152,8 @@ cdef class PartsReader:
 
     def __next__(self):
         """The next part; at the end, or when reading fails or is interrupted, the stream is closed first."""
-        with self._lock:
+        self._lock.acquire()
+        try:
             if self._taking:
                 raise RuntimeError(FROM_INSIDE)
             self._taking = True
@@ -166,6 +168,8 @@ cdef class PartsReader:
             found = self._waiting.popleft()
             if not self._waiting:
                 self._through = self._after
+        finally:
+            self._lock.release()
         return found
 
     cdef take_apart(self):

@@ -13,14 +13,15 @@ cdef enum:
 
 cdef int take_signals(Worker* w) noexcept with gil:
     """Run the handlers of signals that came; where one raises, keep that and stop the run. 1: stopped."""
+    cdef int stopped = 0
     try:
         PyErr_CheckSignals()
     except BaseException as raised:
         Py_INCREF(raised)
         w.raised = <void*> <PyObject*> raised                 # until Run.work raises it
         store_release(w.stop, 1)                              # pairs with load_acquire in finished()
-        return 1
-    return 0
+        stopped = 1
+    return stopped
 
 
 cdef int look_for_signals(Worker* w) noexcept nogil:

@@ -161,6 +161,8 @@ cdef Chunk* apply_stateless(Operator* op, Worker* w, Chunk* c, Slice* slice) noe
         shed_end(op.shed, w, sent, rows, n, began)
         shed_completed(op.shed, sent)
     failure = c.failure
+    if failure == NULL and c.unnoted:
+        out_of_memory(op)
     if failure != NULL:
         c.failure = NULL
         if out == NULL:

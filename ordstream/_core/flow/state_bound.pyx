@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
+from ordstream._core.flow.delivery cimport out_of_memory
 from ordstream._core.flow.operator cimport Operator
 from ordstream._core.ground.atomics cimport a64, add_relaxed
 from ordstream._core.ground.chunk cimport (
@@ -12,6 +13,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.list_values cimport list_count
 from ordstream._core.ground.kernel cimport PS, Kernel, StateCursor
+from ordstream._core.ground.shown_text cimport shown_text
 from ordstream._core.state.row_values cimport row_null, row_value
 
 cdef enum:
@@ -88,8 +90,7 @@ cdef void key_of_row(const Kernel* k, const Chunk* rows, int32_t slot, char* to)
             at += snprintf(to + at, <size_t> (KEY_ROOM - at), "null")
         elif type_ == PT_VIEW:
             v = &(<const View*> rows.cols[j].data)[slot]
-            at += snprintf(to + at, <size_t> (KEY_ROOM - at), "'%.*s'",
-                           <int> min(v.size, <int64_t> 24), v.data)
+            at += shown_text(to + at, KEY_ROOM - at, v.data, v.size)
         elif type_ == PT_F32 or type_ == PT_F64:
             word = row_value(k.state, rows, j, slot)
             memcpy(&real, &word, 8)
@@ -143,9 +144,9 @@ cdef void drop(void* exc) noexcept with gil:
 cdef Failure* state_too_large(Operator* op, Worker* w, void* state, Part* part) noexcept nogil:
     """After a part: the failure of its last row, if all states together are larger than they may be.
 
-    Thread safety: the bucket's holder. Ownership: the caller's. Returns: NULL where there is room, or no
-    memory for the failure. Cost: the kernel's bucket_bytes and, where it changed, an atomic addition; an
-    export of the bucket where the cap is met.
+    Thread safety: the bucket's holder. Ownership: the caller's. Returns: NULL where there is room; without
+    memory for the failure the run ends. Cost: the kernel's bucket_bytes and, where it changed, an atomic
+    addition; an export of the bucket where the cap is met.
     """
     cdef StateBound* bound = op.run.bound
     cdef int64_t* told
@@ -155,6 +156,7 @@ cdef Failure* state_too_large(Operator* op, Worker* w, void* state, Part* part) 
     cdef int64_t most
     cdef char[48] key          # KEY_ROOM
     cdef char[160] text
+    cdef Failure* failure
     if op.kernel.bucket_bytes == NULL or part.n == 0:
         return NULL
     bytes = op.kernel.bucket_bytes(op.kernel, state)
@@ -175,4 +177,7 @@ cdef Failure* state_too_large(Operator* op, Worker* w, void* state, Part* part) 
     else:
         snprintf(text, sizeof(text), "the run's state has %lld bytes, max_state_bytes is %lld: %lld here",
                  <long long> total, <long long> bound.most, <long long> bytes)
-    return failure_new(part.rows[part.n - 1], FAIL_MEMORY, text)
+    failure = failure_new(part.rows[part.n - 1], FAIL_MEMORY, text)
+    if failure == NULL:
+        out_of_memory(op)
+    return failure

@@ -50,7 +50,8 @@ def start_surely(thread, Py_ssize_t stack):
         except ValueError:  # not the main interpreter
             present = None
     try:
-        with _stack_size:
+        _stack_size.acquire()
+        try:
             before = _thread_stack_size(stack)
             try:
                 if before > stack:
@@ -58,6 +59,8 @@ def start_surely(thread, Py_ssize_t stack):
                 thread.start()
             finally:
                 _thread_stack_size(before)
+        finally:
+            _stack_size.release()
     finally:
         if callable(present):
             _signal.signal(_signal.SIGINT, present)

@@ -295,25 +295,31 @@ cdef int arrow_answers(
 ) noexcept:
     """arrow_call, with the GIL."""
     cdef bint wide
+    cdef bint failed = False
+    cdef bint memory = False
     cdef int64_t i
     try:
         if text and not call.gives_lists:
             call_where_needed(call, data, valid, n, width, w, out)
         else:
             call_once(call, text, width, data, valid, n, w, out, NULL)
-        return 0
     except MemoryError:
-        return -1
+        memory = True
     except BaseException:
-        if bad == NULL:
-            return 1
+        failed = True
+    if memory or not failed:
+        return -1 if memory else 0
+    if bad == NULL:
+        return 1
+    failed = False
     try:
         call_once(call, text, width, data, valid, n, w, out, bad)
-        return 0
     except MemoryError:
-        return -1
+        memory = True
     except BaseException:                                     # row by row it is told which have none
-        pass
+        failed = True
+    if memory or not failed:
+        return -1 if memory else 0
     try:
         wide = text or call.takes_wide
         for i in range(n):
@@ -327,8 +333,8 @@ cdef int arrow_answers(
                 if bad[i] == 0:
                     bad[i] = FAIL_TEXT if text else FAIL_CAST
     except BaseException:
-        return -1
-    return 0
+        memory = True
+    return -1 if memory else 0
 
 
 cdef int join_text(const char* a, bint one_a, const char* b, bint one_b, const uint8_t* valid, int64_t n,

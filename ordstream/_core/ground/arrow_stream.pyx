@@ -125,14 +125,15 @@ cdef void interrupt_again() noexcept:
 
 cdef int get_schema(ArrowArrayStream* s, ArrowSchema* out) noexcept nogil:
     """Arrow C stream interface. Any thread; takes the GIL. Ownership: `out` is the caller's."""
+    cdef int code = 0
     with gil:
         h = <Handover> s.private_data
         try:
             h.schema._export_to_c(<uintptr_t> out)
         except BaseException as error:
             fail(h, EINVAL, told(error))
-            return EINVAL
-    return 0
+            code = EINVAL
+    return code
 
 
 cdef int get_next(ArrowArrayStream* s, ArrowArray* out) noexcept nogil:

@@ -151,7 +151,7 @@ cdef struct Chunk:
     a64 pending            # parts not yet processed
     uint64_t one_hash      # hash of a chunk of one slot
     int32_t one_row        # rows of a chunk of one row
-    int32_t spare
+    int32_t unnoted        # 1: its kernel failed, and there was no memory for a failure that says so
     # fourth line
     Arena arena
     int64_t* serials       # serial per slot, or NULL
@@ -287,6 +287,7 @@ cdef inline Chunk* chunk_new(Worker* w) noexcept nogil:
     c.hash = NULL
     c.keep = NULL
     c.failure = NULL
+    c.unnoted = 0
     c.beside = NULL
     c.fork = NULL
     c.place = NULL
@@ -339,6 +340,7 @@ cdef int chunk_hold_share(Worker* w, Chunk* c, Chunk* shared) noexcept nogil
 cdef int chunk_reserve(Worker* w, Chunk* out, const Layout* layout, int32_t extra) noexcept nogil
 cdef int chunk_set_valid(Worker* w, Chunk* c, int32_t col) noexcept nogil
 cdef Failure* failure_new(int32_t slot, int32_t code, const char* message) noexcept nogil
+cdef void failure_note(Chunk* c, int32_t slot, int32_t code, const char* message) noexcept nogil
 cdef void failure_set(Failure* f, int32_t slot, int32_t code, const char* message) noexcept nogil
 
 cdef int pool_init(ChunkPool* pool, int32_t max_cols, int64_t max_free) except -1

@@ -411,6 +411,17 @@ cdef Failure* failure_new(int32_t slot, int32_t code, const char* message) noexc
     return f
 
 
+cdef void failure_note(Chunk* c, int32_t slot, int32_t code, const char* message) noexcept nogil:
+    """Give the input chunk of an SL kernel its failure. Where there is no memory even for that, the chunk
+    says so (`unnoted`), and the run ends without its rows: otherwise they would be missing without a word.
+
+    Thread safety: the chunk's owner. Ownership: the failure belongs to the chunk. Cost: one calloc.
+    """
+    c.failure = failure_new(slot, code, message)
+    if c.failure == NULL:
+        c.unnoted = 1
+
+
 cdef class LayoutOwner:
     """Arrays of a Layout. Memory ownership: allocates in __cinit__, frees in __dealloc__."""
 

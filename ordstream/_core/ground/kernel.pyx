@@ -38,12 +38,14 @@ cdef void skip_note(Kernel* k, int64_t serial, bint at_end, int32_t code, const 
 
 cdef void skip_note_error(Kernel* k, int64_t serial, bint at_end, object error) noexcept:
     """skip_note for an exception: its type and text, never the exception itself. With the GIL."""
+    text = None
     try:
         text = told(error).encode("utf-8", "replace")
     # memory, an interrupt: the count tells of the row
     except BaseException:
-        return
-    skip_note(k, serial, at_end, FAIL_PYTHON, text)
+        pass
+    if text is not None:
+        skip_note(k, serial, at_end, FAIL_PYTHON, text)
 
 
 cdef object skip_first(Kernel* k):

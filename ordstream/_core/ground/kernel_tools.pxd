@@ -8,7 +8,7 @@ from libc.string cimport memset
 from ordstream._core.ground.atomics cimport add_relaxed
 from ordstream._core.ground.chunk cimport (
     DATA, FAIL_CAST, FAIL_MEMORY, FAIL_NULL, FAIL_OVERFLOW, FAIL_TEXT, FAIL_ZERO_DIVISION, Chunk, Failure,
-    LayoutOwner, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_new, failure_set, Layout,
+    LayoutOwner, Worker, chunk_alloc, chunk_reserve, chunk_set_valid, failure_note, failure_set, Layout,
 )
 from ordstream._core.ground.kernel cimport ON_ERROR_FAIL, ON_ERROR_SKIP, Kernel, KernelOwner
 
@@ -53,11 +53,11 @@ cdef inline const char* failure_text(int32_t code) noexcept nogil:
 cdef inline void chunk_fail(Chunk* c, int32_t slot, int32_t code) noexcept nogil:
     """Record the failure of an SL kernel in its input chunk (keeps an earlier one).
 
-    Thread safety: the chunk's owner. Ownership: the failure belongs to the chunk. Returns: nothing; when
-    even the failure can't be allocated the chunk has none. Cost: one calloc.
+    Thread safety: the chunk's owner. Ownership: the failure belongs to the chunk. Cost: as
+    failure_note.
     """
     if c.failure == NULL:
-        c.failure = failure_new(slot, code, failure_text(code))
+        failure_note(c, slot, code, failure_text(code))
 
 
 cdef inline Chunk* chunk_fail_all(Chunk* c, int32_t slot, int32_t code) noexcept nogil:

@@ -7,7 +7,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from ordstream._core.ground.atomics cimport add_relaxed
 from ordstream._core.ground.chunk cimport (
     FAIL_COMPILED, FAIL_MEMORY, PT_LIST, PT_VIEW, Chunk, Failure, Layout, Worker, chunk_alloc, chunk_new,
-    chunk_reserve, chunk_set_valid, failure_new, failure_set, scratch_alloc, slot_serial,
+    chunk_reserve, chunk_set_valid, failure_note, failure_set, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, skip_is_first, skip_note, skip_note_error,
@@ -253,12 +253,12 @@ cdef Chunk* compiled_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
     cdef CallResult result
     cdef Failure failure
     if out == NULL:
-        c.failure = failure_new(-1, FAIL_MEMORY, "out of memory")
+        failure_note(c, -1, FAIL_MEMORY, "out of memory")
         return NULL
     if rows == NULL:
         iota = <int32_t*> scratch_alloc(w, n * 4 + 4)
         if iota == NULL:
-            c.failure = failure_new(-1, FAIL_MEMORY, "out of memory")
+            failure_note(c, -1, FAIL_MEMORY, "out of memory")
             return out
         for i in range(<int32_t> n):
             iota[i] = i
@@ -267,7 +267,7 @@ cdef Chunk* compiled_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
         m = rows_per_call(x, n - done)
         r = call_rows(x, k.output, w, c, rows + done, m, out, NULL, 0, NULL, &result)
         if r == CALL_NO_MEMORY:
-            c.failure = failure_new(rows[done], FAIL_MEMORY, "out of memory")
+            failure_note(c, rows[done], FAIL_MEMORY, "out of memory")
             return out
         commit(x, out, result.outputs)
         done += r
@@ -282,12 +282,12 @@ cdef Chunk* compiled_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:
             note_skipped(k, c, rows[done], &failure)
             done += 1
             continue
-        c.failure = failure_new(rows[done], FAIL_COMPILED, "")
+        failure_note(c, rows[done], FAIL_COMPILED, "")
         if c.failure != NULL:
             c.failure[0] = failure
         break
     if out.ncols == 0 and chunk_reserve(w, out, k.output, 1) < 0:
-        c.failure = failure_new(-1, FAIL_MEMORY, "out of memory")
+        failure_note(c, -1, FAIL_MEMORY, "out of memory")
     return out
 
 

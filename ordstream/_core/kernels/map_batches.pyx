@@ -115,6 +115,7 @@ cdef class BatchKernel(PythonKernel):
         cdef int32_t first_null = -1
         cdef int32_t* rows = c.sel
         cdef Arrays held = None
+        cdef bint ended = False
         if not self.arrow:
             rows = self.complete_rows(w, c, &n, &first_null)
             if rows == &ALL_ROWS:
@@ -138,11 +139,12 @@ cdef class BatchKernel(PythonKernel):
             except Exception:                            # only smaller batches show which row failed
                 if out == NULL:
                     out = self.new_output(w, n)
-                if self.in_halves(w, c, rows, n, out):
-                    return out
+                ended = self.in_halves(w, c, rows, n, out)
             # an interrupt belongs to the first row: nothing was delivered
             except BaseException as error:
                 self.failed(c, row_slot(c, 0), error)
+        if ended:
+            return out
         if out == NULL:
             out = self.new_output(w, 1)
         if c.failure == NULL and first_null >= 0 and self.kernel.on_error != ON_ERROR_SKIP:
@@ -167,6 +169,8 @@ cdef class BatchKernel(PythonKernel):
 
     cdef bint part(self, Worker* w, Chunk* c, const int32_t* rows, int32_t n, Chunk* out) except -1:
         """Some rows in one call, then in halves. True: see `in_halves`."""
+        cdef bint alone = False
+        cdef bint ended = False
         try:
             if self.arrow:
                 result = self.call_arrow(c, rows, n)
@@ -175,9 +179,10 @@ cdef class BatchKernel(PythonKernel):
             self.append(w, c, rows, n, out, result)
             return False
         except BaseException as error:
-            if n == 1 or not isinstance(error, Exception):
-                return self.failed(c, rows[0], error)
-        return self.in_halves(w, c, rows, n, out)
+            alone = n == 1 or not isinstance(error, Exception)
+            if alone:
+                ended = self.failed(c, rows[0], error)
+        return ended if alone else self.in_halves(w, c, rows, n, out)
 
     cdef int32_t* complete_rows(self, Worker* w, Chunk* c, int32_t* n, int32_t* first_null) except NULL:
         """Rows that may be handed to NumPy: those without nulls; under "fail" only those before the first

@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free
 from ordstream._core.ground.atomics cimport add_relaxed, load_relaxed
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, TIME, Chunk, Failure, Worker, chunk_alloc, chunk_free, chunk_new, chunk_reserve,
-    failure_new, failure_set, row_slot, scratch_alloc, slot_serial,
+    failure_note, failure_set, row_slot, scratch_alloc, slot_serial,
 )
 from ordstream._core.ground.kernel cimport (
     ON_ERROR_SKIP, PS, SF, SL, Kernel, KernelOwner, StateCursor, skip_is_first, skip_note_error,
@@ -18,7 +18,7 @@ from ordstream._core.state.keyed_state cimport (
 )
 from ordstream._core.state.python_rows cimport PythonBucket, PythonRows, keys_forget, place_forget
 from ordstream._core.state.python_state cimport (
-    Callbacks, Emitter, State, StateSpec, field_of, fields_of, forgets, put_fields,
+    Callbacks, Emitter, State, StateSpec, field_of, fields_of, forgets, growth, put_fields,
 )
 from ordstream._core.state.python_timers cimport Timers
 from ordstream._core.state.key_values cimport KeyReader
@@ -51,22 +51,24 @@ cdef Chunk* apply_with_gil(PythonKernel owner, Worker* w, Chunk* c) noexcept:
     """Run an SL kernel; whatever goes wrong outside the user's function is a failure of the chunk without a
     row."""
     cdef Chunk* out = NULL
+    cdef bint failed = False
     try:
         if c.n == 0:
             return c if isinstance(owner, FilterKernel) else owner.new_output(w, 1)
         if owner.makes_chunk:
             out = owner.new_output(w, c.n)
-        return owner.run(w, c, out)
+        out = owner.run(w, c, out)
     except BaseException as error:
+        failed = True
         try:
             owner.failed(c, -1, error)
         except BaseException:
             if c.failure == NULL:
-                c.failure = failure_new(-1, FAIL_MEMORY, "out of memory")
-        if out == NULL:
-            c.n = 0
-            return c
-        return out
+                failure_note(c, -1, FAIL_MEMORY, "out of memory")
+    if failed and out == NULL:
+        c.n = 0
+        return c
+    return out
 
 
 cdef class CalledFunction:
@@ -139,9 +141,10 @@ cdef class PythonKernel(KernelOwner):
 
     cdef int fails_with(self, Chunk* c, int32_t slot, object error) except -1:
         """Record the failure of a row (-1: none). Returns 1."""
-        c.failure = failure_new(slot, FAIL_MEMORY, "out of memory")
         if c.failure == NULL:
-            raise MemoryError
+            failure_note(c, slot, FAIL_MEMORY, "out of memory")
+            if c.failure == NULL:
+                raise MemoryError
         exception_set(c.failure, slot, error)
         return 1
 
@@ -291,9 +294,12 @@ cdef void* python_bucket_new(Kernel* k, int32_t bucket) noexcept nogil:
 
 
 cdef bint bucket_fill(ProcessKernel owner, PythonBucket* b) noexcept:
+    states = timers = None
     try:
         states, timers = [], []
     except BaseException:
+        pass
+    if timers is None:
         return False
     if owner.kernel.kind == PS and keyed_init(&b.keyed, &(<KeySpecOwner> owner.key_spec).spec, 8,
                                               &b.pool) < 0:
@@ -320,9 +326,10 @@ cdef void python_bucket_free(Kernel* k, void* state) noexcept nogil:
 
 
 cdef int64_t python_bucket_bytes(Kernel* k, void* state) noexcept nogil:
-    """Bytes of the key map and (a guess) of the states."""
+    """Bytes of the key map and of the states: a guess, which of a state that is not declared sees one
+    size."""
     cdef PythonBucket* b = <PythonBucket*> state
-    cdef int64_t bytes = (<ProcessKernel> k.ctx).state_bytes * b.count + 8 * b.holes
+    cdef int64_t bytes = (<ProcessKernel> k.ctx).state_bytes * b.count + b.grown + 8 * b.holes
     if k.kind != PS:
         return bytes
     return bytes + keyed_bytes(&b.keyed) + load_relaxed(&b.pool.bytes)   # statistic; no partner
@@ -376,6 +383,8 @@ cdef class PythonStates(Callbacks):
         return (<list> (<PythonBucket*> bucket).states)[position - 1]
 
     cdef int save(self, void* bucket, char* record, object state) except -1:
+        if self.spec is not None:
+            (<PythonBucket*> bucket).grown += growth(<State> state)
         return 0
 
     cdef int forget(self, void* bucket, char* record) except -1:
@@ -496,10 +505,10 @@ cdef class ProcessKernel(KernelOwner):
                 failure_set(f, rows[i], FAIL_MEMORY, "out of memory")
             if self.rejections is not None and isinstance(error, MemoryError):
                 f.code = FAIL_MEMORY                         # not the row's fault: it is not skipped
-            return i
         finally:
             if emit is not None:
                 emit.out = NULL
+        return i
 
     cdef bint one_row(self, Worker* w, PythonBucket* b, Chunk* c, int32_t slot, int64_t* record, object row,
                       Chunk* out,
@@ -511,6 +520,7 @@ cdef class ProcessKernel(KernelOwner):
         cdef list states = <list> b.states
         cdef bint undoes = self.kernel.on_error == ON_ERROR_SKIP or self.retries > 0
         cdef int64_t armed = 0
+        cdef bint final
         before = None
         emit.origin = slot
         try:
@@ -530,6 +540,8 @@ cdef class ProcessKernel(KernelOwner):
                 return True
             if self.timers is not None:
                 armed = self.timers.armed(<State> state, timer, c, slot)
+            if self.states.spec is not None:
+                b.grown += growth(<State> state)
             if not position:
                 states.append(state)
                 record[0] = len(states)
@@ -544,9 +556,12 @@ cdef class ProcessKernel(KernelOwner):
                 self.states.spec.tell_fields(error)
             if position and before is not None:
                 self.states.restore(b, <char*> record, states[position - 1], before)
-            if (left == 0 or not isinstance(error, Exception) or isinstance(error, NO_ROWS_FAULT)
-                    or is_cancelled(self.kernel.stop)):
-                return self.gives_up(c, slot, error, f)
+            final = (left == 0 or not isinstance(error, Exception) or isinstance(error, NO_ROWS_FAULT)
+                     or is_cancelled(self.kernel.stop))
+            if final:
+                self.gives_up(c, slot, error, f)
+        if final:
+            return False
         # a row of its own: the failed try may have changed lists and dicts of this one
         return self.one_row(w, b, c, slot, record, None, out, emit, f, left - 1)
 

@@ -22,7 +22,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from ordstream._core.ground.chunk cimport (
     FAIL_MEMORY, FAIL_NULL, PT_F64, PT_I64, Chunk, ChunkPool, Failure, LayoutOwner, Worker, chunk_alloc,
-    chunk_new, chunk_reserve, failure_new, failure_set, row_slot, slot_serial,
+    chunk_new, chunk_reserve, failure_note, failure_set, row_slot, slot_serial,
 )
 from ordstream._core.ground.mixing cimport mix64
 from ordstream._core.ground.kernel cimport PS, SL, Kernel, KernelOwner
@@ -200,7 +200,7 @@ cdef int32_t do_row(const Parametric* x, const Chunk* c, int32_t slot, double* v
 
 cdef inline void row_fails(Chunk* c, int32_t slot, const char* why) noexcept nogil:
     if c.failure == NULL:
-        c.failure = failure_new(slot, FAIL_NULL, why)
+        failure_note(c, slot, FAIL_NULL, why)
 
 
 cdef Chunk* parametric_apply(Kernel* k, Worker* w, Chunk* c) noexcept nogil:

@@ -212,9 +212,12 @@ cdef class CommonValues:
         if self.kind == OF_TEXT:
             if type(value) is not str:
                 return 0
+            data = NULL
             try:
                 data = PyUnicode_AsUTF8AndSize(value, &size)
             except UnicodeEncodeError:
+                pass
+            if data == NULL:
                 return 0
             add_count(to, size)
             add_bytes(to, data, size)
@@ -248,9 +251,12 @@ cdef class CommonValues:
         if self.kind == OF_UNITS:
             if type(value) is not DECIMAL:
                 return 0
+            raw = None
             try:
                 raw = decimal_units(value, self.type, "").to_bytes(16, "little", signed=True)
             except (OverflowError, ValueError):
+                pass
+            if raw is None:
                 return 0
             add_bytes(to, PyBytes_AS_STRING(raw), 16)
             return 1

@@ -8,6 +8,7 @@ from ordstream._core.ground.chunk cimport (
 )
 from ordstream._core.ground.kernel cimport Kernel
 from ordstream._core.ground.kernel_tools cimport failure_text
+from ordstream._core.ground.shown_text cimport shown_text
 from ordstream._core.state.held_memory cimport Held
 from ordstream._core.state.keyed_bucket cimport put_word
 from ordstream._core.state.keyed_state cimport KeyedState, KeySpec, keyed_record, keyed_state
@@ -176,7 +177,7 @@ cdef void key_text(const KeySpec* keys, const char* record, char* to, int64_t ro
         if at >= room - 1:
             return
         if keys.type[j] == PT_VIEW:
-            at += snprintf(to + at, <size_t> (room - at), "'%.*s'", <int> min(v.size, <int64_t> 24), v.data)
+            at += shown_text(to + at, room - at, v.data, v.size)
         elif keys.type[j] == PT_F64 or keys.type[j] == PT_F32:
             memcpy(&real, v, 8)
             at += snprintf(to + at, <size_t> (room - at), "%.17g", real)

@@ -22,6 +22,7 @@ cdef struct PythonBucket:
     int64_t single             # SF: the one record
     void* states               # list, owned; touched with the GIL only
     int64_t count              # states that a key has, for bucket_bytes
+    int64_t grown              # bytes of the states' texts and lists, for bucket_bytes
     int64_t holes              # entries of `states` whose keys were removed
     ChunkPool pool             # counts the bytes of the keys' strings; only `bytes` is used
     void* timers               # list, owned: python_timers.pxd (b); touched with the GIL only

@@ -11,7 +11,7 @@ from ordstream._core.state.keyed_rows cimport (
 )
 from ordstream._core.state.key_records cimport key_read
 from ordstream._core.state.keyed_state cimport keyed_record, keyed_state
-from ordstream._core.state.python_state cimport State, StateSpec, fields_of
+from ordstream._core.state.python_state cimport State, StateSpec, fields_of, growth
 from ordstream._core.state.key_values cimport KeyReader
 from ordstream._core.state.python_values cimport ColumnReader, ColumnWriter, exception_set
 
@@ -112,16 +112,16 @@ cdef class PythonRows:
                     (<ColumnWriter> self.writers[j]).write_array(w, out, self.first + j, start, array)
             out.slots = out.n
             cursor.done = cursor.at >= all_of
-            return n
         except MemoryError:
+            n = -1
             failure_set(f, -1, FAIL_MEMORY, "out of memory")
-            return -1
         except BaseException as error:
+            n = -1
             try:
                 exception_set(f, -1, error)
             except BaseException:
                 failure_set(f, -1, FAIL_MEMORY, "out of memory")
-            return -1
+        return n
 
     cdef bytes encoded(self, Kernel* k, const char* record, object state):
         """What the codec makes of a state. CheckpointError with the key where it raises."""
@@ -160,10 +160,8 @@ cdef class PythonRows:
                 if not self.install_row(k, b, rows, slots[i], values, f):
                     break
                 i += 1
-            return i
         except MemoryError:
             failure_set(f, slots[i], FAIL_MEMORY, "out of memory")
-            return i
         except BaseException as error:
             try:
                 if isinstance(error, CheckpointError) or not isinstance(error, Exception):
@@ -172,7 +170,7 @@ cdef class PythonRows:
                     failure_set(f, slots[i], FAIL_STATE, told(error).encode("utf-8", "replace"))
             except BaseException:
                 failure_set(f, slots[i], FAIL_MEMORY, "out of memory")
-            return i
+        return i
 
     cdef list read_row(self, Chunk* rows, int32_t slot):
         """The own columns of one row."""
@@ -208,7 +206,10 @@ cdef class PythonRows:
             if None in values:
                 failure_set(f, slot, FAIL_STATE, "a column is null, which no state has")
                 return False
-            states.append(self.state_of(k, rows, slot, values))
+            state = self.state_of(k, rows, slot, values)
+            if self.spec is not None:
+                b.grown += growth(<State> state)
+            states.append(state)
             record[0] = len(states)
             b.count += 1
             done = True
@@ -241,8 +242,7 @@ cdef class PythonRows:
         if k.state_keys == NULL:
             if n > 0 and b.single != 0:
                 there = 1
-                states[b.single - 1] = None
-                b.holes += 1
+                place_clear(b, states, b.single)
                 b.single = 0
         else:
             for i in range(n):
@@ -252,8 +252,7 @@ cdef class PythonRows:
                 record = <int64_t*> keyed_state(&b.keyed, at)
                 if record[0] != 0:
                     there += 1
-                    states[record[0] - 1] = None
-                    b.holes += 1
+                    place_clear(b, states, record[0])
                 keyed_remove(&b.keyed, k.state_keys, keys, slots[i])
             keyed_shrink(&b.keyed)
         b.count -= there
@@ -285,10 +284,18 @@ cdef void place_forget(PythonBucket* b, int64_t* record) noexcept:
 
     Thread safety: the bucket's holder, GIL held.
     """
-    (<list> b.states)[record[0] - 1] = None
+    place_clear(b, <list> b.states, record[0])
     record[0] = 0
-    b.holes += 1
     b.count -= 1
+
+
+cdef void place_clear(PythonBucket* b, list states, int64_t position) noexcept:
+    """Leave a hole where a state was. As place_forget."""
+    state = states[position - 1]
+    if isinstance(state, State):
+        b.grown -= (<State> state).told
+    states[position - 1] = None
+    b.holes += 1
 
 
 cdef bint has_place(Kernel* k, const char* state) noexcept nogil:
@@ -321,13 +328,15 @@ cdef void close_holes(Kernel* k, PythonBucket* b) noexcept:
     Thread safety: the bucket's holder, GIL held. Cost: one pass over the keys.
     """
     cdef list states = <list> b.states
-    cdef list left
+    cdef list left = None
     cdef int64_t* record
     cdef int64_t i
     cdef Py_ssize_t n = 0
     try:
         left = [None] * b.count
     except BaseException:
+        pass
+    if left is None:
         return
     for i in range(b.keyed.count if k.kind == PS else 1):
         record = &b.single if k.kind != PS else <int64_t*> keyed_state(&b.keyed, i)

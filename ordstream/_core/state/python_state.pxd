@@ -17,6 +17,7 @@ cdef class StateSpec:
     cdef list names
     cdef list zeros
     cdef list lists                  # positions of fields that are lists
+    cdef list growing                # positions of fields without a fixed size, and whether they hold texts
     cdef int32_t* kinds              # what may be stored without a conversion: FastKind per field; owned
     cdef int64_t* lows
     cdef int64_t* highs
@@ -30,7 +31,9 @@ cdef class StateSpec:
 cdef class State:
     # As ordstream.ground.declared_state.DeclaredState, with a slot per field (`StateSpec.states`).
     cdef StateSpec spec
+    cdef int64_t told                # bytes of its texts and lists that its bucket knows of
 
+cdef int64_t growth(State state) except? -1
 cdef object field_of(State state, Py_ssize_t i)
 cdef list fields_of(State state)
 cdef int put_field(State state, Py_ssize_t i, object value) except -1

@@ -28,6 +28,9 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(PyObject*)
     bint PyObject_IS_GC(PyObject*)
 
+cdef enum:
+    OF_ELEMENT = 40        # bytes of a list's element: a reference, and an object
+
 cdef enum FastKind:
     FAST_NONE = 0
     FAST_INT = 1
@@ -71,6 +74,10 @@ cdef class StateSpec:
         self.types = [storage_type(f.type) if storage else f.type for f in schema]
         self.zeros = [zero_of(t) for t in self.types]
         self.lists = [i for i, t in enumerate(self.types) if is_list(t)]
+        self.growing = [
+            (i, is_list(t) and not has_fixed_size(t.value_type))
+            for i, t in enumerate(self.types) if not has_fixed_size(t)
+        ]
         slots = [name if is_plain(name) else hidden_slot(i, self.index) for i, name in enumerate(self.names)]
         odd = {"__getattr__": field_by_name} if slots != self.names else {}
         self.states = type("State", (State,), {"__slots__": slots, **odd})
@@ -122,6 +129,11 @@ cdef class StateSpec:
         return 0
 
 
+def has_fixed_size(type_):
+    """Whether values of a field take the same room."""
+    return not (is_list(type_) or is_string(type_) or pat.is_binary(type_) or pat.is_large_binary(type_))
+
+
 def is_plain(name):
     """Whether a slot can have the name of a field."""
     return name.isidentifier() and not name.startswith("__")
@@ -159,6 +171,25 @@ cdef object field_of(State state, Py_ssize_t i):
 cdef list fields_of(State state):
     """All values, in a new list."""
     return [field_of(state, i) for i in range(len(state.spec.names))]
+
+
+cdef int64_t growth(State state) except? -1:
+    """How much more its texts and lists take than when this was asked last: numbers in lists are counted
+    as an object each. GIL held. Cost: that of the length of a value; of a list of texts, of each."""
+    cdef int64_t bytes = 0
+    if not state.spec.growing:
+        return 0
+    for i, texts in state.spec.growing:
+        value = field_of(state, i)
+        if type(value) is not tuple:
+            bytes += len(value)
+            continue
+        bytes += OF_ELEMENT * len(<tuple> value)
+        if texts:
+            for text in <tuple> value:
+                bytes += 0 if text is None else len(text)
+    bytes, state.told = bytes - state.told, bytes
+    return bytes
 
 
 cdef int put_field(State state, Py_ssize_t i, object value) except -1:
@@ -333,6 +364,7 @@ cdef class Callbacks:
         """
         cdef int32_t* order = NULL
         cdef bint stopped
+        cdef int failed = 0
         cdef int32_t i
         cdef int64_t n = 1
         cdef char* record
@@ -355,11 +387,11 @@ cdef class Callbacks:
                 record = single if keyed == NULL else keyed_record(keyed, order[i])
                 if not self.one_key(k, w, bucket, keyed, record, punctuation, out, callback, f, 0):
                     return -1
-            return 0
         except BaseException as error:
-            return callback_failed(f, error)
+            failed = callback_failed(f, error)
         finally:
             free(order)
+        return failed
 
     cdef bint one_key(self, Kernel* k, Worker* w, void* bucket, KeyedState* keyed, char* record,
                       Chunk* punctuation, Chunk* out,
@@ -372,6 +404,8 @@ cdef class Callbacks:
         cdef char* user = record
         cdef Emitter emit
         cdef bint skips = k.on_error == ON_ERROR_SKIP and not self.steps_fail
+        cdef bint skipped = False
+        cdef bint failed = False
         if keyed != NULL:
             user = record + keyed.keys.size
         state = self.load(bucket, user)
@@ -406,14 +440,17 @@ cdef class Callbacks:
                 add_relaxed(&k.skipped, 1)           # statistic; no partner
                 if skip_is_first(k, punctuation.last_serial):
                     skip_note_error(k, punctuation.last_serial, punctuation.kind == END_OF_STREAM, error)
-                return True
-            exception_set(f, -1, error)
-            if copied != NULL:
-                out.flush_key[start] = copied
-                out.flush_time[start] = at
-            return False
+                skipped = True
+            else:
+                failed = True
+                exception_set(f, -1, error)
+                if copied != NULL:
+                    out.flush_key[start] = copied
+                    out.flush_time[start] = at
         finally:
             emit.out = NULL
+        if failed or skipped:
+            return skipped
         if copied != NULL:
             for i in range(start, out.n):
                 out.flush_key[i] = copied

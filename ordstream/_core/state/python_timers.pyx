@@ -134,15 +134,17 @@ cdef class Timers:
         "fail". Cost: a comparison; per timer that fires a call, and log of how many there are.
         """
         cdef int64_t mark = punctuation.time
+        cdef int failed
         if not own_mark(self.period, &mark):
             return 0
         try:
             due = self.firing(k, b, mark)
             if not due:
                 return 0
-            return 0 if self.run(states, due, mark, k, w, b, punctuation, out, f) else -1
+            failed = 0 if self.run(states, due, mark, k, w, b, punctuation, out, f) else -1
         except BaseException as error:
-            return callback_failed(f, error)
+            failed = callback_failed(f, error)
+        return failed
 
     cdef bint run(self, Callbacks states, list due, int64_t mark, Kernel* k, Worker* w, PythonBucket* b,
                   Chunk* punctuation, Chunk* out, Failure* f) except -1:

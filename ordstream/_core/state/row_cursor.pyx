@@ -145,7 +145,9 @@ cdef class RowCursor:
         """`at`; None where the row can't be read: `RowShape.row` then has the error."""
         if not self.alone and i < self.behind:               # of the block that was read
             return <object> self.made(i - self.first)
+        found = None
         try:
-            return self.at(i)
+            found = self.at(i)
         except Exception:
-            return None
+            pass
+        return found
