@@ -13,8 +13,8 @@ a) *Null*: every instruction gives null when an operand is null, except `and`, `
 b) *i64*: add, sub, mul, neg, abs, floordiv are checked; a result outside int64 is an OverflowError. floordiv
    and mod round towards minus infinity as Python's `//` and `%`; by zero is a ZeroDivisionError. Loading a
    uint64 above 2**63 - 1 is an OverflowError.
-   *i128*: a result of more than 38 digits is an OverflowError; *i2d* widens, *d2f* rounds to nearest;
-   *small* is the value as an i64, or the least i64 where it has more bits.
+   *i128*: a result of more than 38 digits is an OverflowError; *i2d* widens, *scaled_f64* makes one
+   float of units and scale; *small* is the value as an i64, or the least i64 where it has more bits.
 c) *f64*: IEEE 754, never an error: x / 0.0 is an infinity or NaN. floordiv(x, 0.0) is x / 0.0 and mod(x,
    0.0) is NaN; otherwise both are CPython's `float.__floordiv__` and `float.__mod__` (fmod, then moved to
    the sign of the divisor). `round` goes half to even (C rint). pow, exp, log, ... are C's with its special
@@ -357,6 +357,10 @@ _COMPARISONS = {
     "ge": operator.ge,
 }
 
+def _scaled(units: int, scale: int) -> float:
+    return units / 10**scale if scale >= 0 else float(units * 10**-scale)
+
+
 #: Name -> (function of non-null operands, number of operands taken from the stack).
 _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "i2f": (float, 1),
@@ -373,7 +377,7 @@ _INSTRUCTIONS: dict[str, tuple[Callable[..., Any], int]] = {
     "min_i64": (minimum, 2),
     "max_i64": (maximum, 2),
     "i2d": (int, 1),
-    "d2f": (float, 1),
+    "scaled_f64": (_scaled, 2),
     "small_i128": (_small, 1),
     "bits_f64": (bits_of_float, 1),
     "add_i128": (_decimal(operator.add), 2),

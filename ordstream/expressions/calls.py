@@ -350,10 +350,10 @@ def _truncate(expr: Any, low: Lowered) -> Lowered:
     if _is_local(type_):
         options = {"multiple": n, "unit": _ARROW_UNITS[unit]}
         return by_arrow(low, "floor_temporal", options, type_, type_)
-    moved = low  # weeks begin on Monday, 1970 began on a Thursday
-    if unit == "w":
-        moved = _number(low, ("add_i64", 3 if pat.is_date32(type_) else 3 * DAY * ticks))
-    above = _number(moved, ("mod_i64", step))
+    above = _number(low, ("mod_i64", step))
+    if unit == "w":  # weeks begin on Monday, 1970 began on a Thursday
+        thursday = 3 if pat.is_date32(type_) else 3 * DAY * ticks
+        above = _number(above, ("add_i64", thursday), ("mod_i64", step))
     return Lowered((*low.code, *above.code, ("sub_i64",)), "i64", type_)
 
 

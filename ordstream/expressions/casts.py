@@ -62,11 +62,12 @@ def _fitting(low: Lowered, target: pa.DataType) -> Lowered:
     """An integer of a number; null where that is NaN or beyond the type's range."""
     bits = target.bit_width
     signed = pat.is_signed_integer(target)
-    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, min(2**bits - 1, INT64_MAX))
+    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     narrow = target != pa.int64()
     if low.vm == "i64":
-        inside = _between(low, ("lit_i64", least), "ge_i64", ("lit_i64", most), "le_i64")
+        inside = _between(low, ("lit_i64", least), "ge_i64", ("lit_i64", min(most, INT64_MAX)), "le_i64")
         return Lowered((*inside, *low.code, ("lit_null", "i64"), ("if_i64",)), "i64", target, narrow)
+    # of uint64 an expression has half: what is beyond is an error, not null
     # what is cut off lies between the last whole number and the one behind it
     first, above = (float(least), "ge_f64") if target == pa.int64() else (least - 1.0, "gt_f64")
     inside = _between(low, ("lit_f64", first), above, ("lit_f64", float(most + 1)), "lt_f64")

@@ -24,6 +24,7 @@ from ordstream.ground.types import COUNTED_DIGITS, INT64_MAX, INT64_MIN, WIDE_DI
 #: Functions that decimals have an exact answer for.
 EXACT = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 _INTEGER_DIGITS = 19  # of an int64
+_FLOAT_DIGITS, _FLOAT_POWER = 15, 22  # so many digits, and powers of ten, float64 has as they are
 _WIDE = Context(prec=200)  # whatever a user's own context rounds to
 
 
@@ -133,13 +134,14 @@ def _is_read(low: Lowered) -> bool:
 
 
 def to_float(low: Lowered) -> Lowered:
-    """A decimal as float64: its units, each rounded once, divided by how many make one; multiplied where
-    a unit is larger than one.
-    """
+    """A decimal as the nearest float64."""
     scale = _scale(low)
-    code = (*low.code, ("d2f" if low.vm == "i128" else "i2f",))
-    if scale:
-        # a unit of thousands is multiplied: its inverse, 0.001, is no float64
+    plain = not is_decimal(low) or (_digits(low) <= _FLOAT_DIGITS and abs(scale) <= _FLOAT_POWER)
+    if low.vm == "i128" or not plain:
+        wide = low.code if low.vm == "i128" else (*low.code, ("i2d",))
+        return Lowered((*wide, ("lit_i128", scale), ("scaled_f64",)), "f64", pa.float64())
+    code = (*low.code, ("i2f",))
+    if scale:  # both are floats as they are; a unit of thousands is multiplied: its inverse, 0.001, is none
         code = (*code, ("lit_f64", float(10 ** abs(scale))), ("div_f64" if scale > 0 else "mul_f64",))
     return Lowered(code, "f64", pa.float64())
 

@@ -32,6 +32,7 @@ from ordstream.expressions.lists import Lists
 from ordstream.expressions.namespaces import Strings, Times, reading
 from ordstream.expressions.synonyms import advice, instead_of_constant, instead_of_item
 from ordstream.ground.choices import flag, gone_through, is_text
+from ordstream.ground.datetimes import scalar_value
 from ordstream.ground.numbers import as_int, is_number
 from ordstream.ground.type_names import kinds
 from ordstream.ground.types import INT64_MAX, INT64_MIN, PYTHON_TYPES
@@ -382,7 +383,7 @@ class Expr:
         type_ : pyarrow.DataType, its name such as "int32", or int, float, bool, str, bytes
         strict : bool
             False: null in place of an error, where text says no such value, or a number is NaN or out of
-            range. For text, and between numbers, decimals too.
+            range. For text, and between numbers, decimals too. Of uint64 an expression has what int64 has.
         """
         strict = flag(strict, "cast: strict", SchemaError)
         return Apply("cast" if strict else "try_cast", self, option=_cast_target(type_))
@@ -434,7 +435,8 @@ class Literal(Expr):
 
     def __init__(self, value: Any, type_: Any = None) -> None:
         if isinstance(value, pa.Scalar):
-            value, type_ = value.as_py(), type_ or value.type
+            type_ = type_ or value.type
+            value = scalar_value(value, type_)
         if isinstance(value, np.generic) and not isinstance(value, TEMPORAL_OBJECTS):
             value = value.item()
         if value is not None and not isinstance(value, CONSTANTS):

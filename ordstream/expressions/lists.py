@@ -19,7 +19,7 @@ from ordstream.expressions.synonyms import advice
 from ordstream.expressions.wrong_calls import CalledMethods
 from ordstream.ground.choices import flag
 from ordstream.ground.packed_types import inner_format, is_any_list, is_core_list, is_packed
-from ordstream.ground.types import is_string, physical_type, to_python, to_storage
+from ordstream.ground.types import from_storage, is_string, physical_type, to_python, to_storage
 
 if TYPE_CHECKING:
     from ordstream.expressions.expr import Expr
@@ -183,7 +183,11 @@ def joined(expr: Any, low: Lowered, between: Lowered) -> Lowered:
 
 def packed_list(value: Any, type_: pa.DataType) -> Any:
     """A list column's storage value on the stack of the reference."""
-    return None if value is None else to_python(value, type_)
+    if value is None:
+        return None
+    if type_.value_type == pa.time64("ns"):  # as counts: Python's times have no nanoseconds
+        return from_storage([value], type_)[0].values.cast(pa.int64()).to_pylist()
+    return to_python(value, type_)
 
 
 def list_stored(value: Any, _: str, type_: pa.DataType) -> Any:

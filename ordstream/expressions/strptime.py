@@ -76,6 +76,8 @@ def check_format(format_: str, what: str) -> None:
         )
     if not letters - {"%"}:
         raise SchemaError(f"{what}: a format has letters, such as '%Y-%m-%d %H:%M:%S', got {format_!r}")
+    if "j" in letters and not letters & set("YyCde"):
+        raise SchemaError(f"{what}: %j, the day of a year, needs a year: %Y or %y")
     unused = letters & set("GgV") or (letters & set("UW") if not letters & set("uwaA") else set())
     if unused:
         raise SchemaError(

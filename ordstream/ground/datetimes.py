@@ -149,6 +149,21 @@ def check_nanoseconds(count: Any, type_: pa.DataType) -> None:
         )
 
 
+def scalar_value(value: pa.Scalar, type_: pa.DataType) -> Any:
+    """An Arrow scalar as Python has it; of a time of day with nanoseconds, which it has not, the count.
+
+    Raises
+    ------
+    ValueError
+        It has nanoseconds, and `type_`, which it is to have, does not.
+    """
+    if value.is_valid and value.type == pa.time64("ns") and value.value % 1_000:
+        if type_ != value.type:
+            check_nanoseconds(value.value, value.type)
+        return value.value
+    return value.as_py()
+
+
 def check_parts(array: pa.Array) -> None:
     """`check_nanoseconds` of all that a nested array has inside."""
     type_ = array.type

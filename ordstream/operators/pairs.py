@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ordstream.errors import SchemaError
+from ordstream.ground.datetimes import scalar_value
 from ordstream.ground.packed_types import is_packed
 from ordstream.ground.types import column_index, to_storage
 from ordstream.operators.arguments import column_name, column_names, list_column, nonempty
@@ -45,7 +46,10 @@ class Pairs(ListFunction):
         fields, carry = _carried(site, self.carry)
         output = named_once([*fields, pa.field(self.left, item), pa.field(self.right, item)], site.name)
         try:
-            anchor = to_storage(self.anchor, item, f"{self.column} (anchor)")
+            given = self.anchor
+            if isinstance(given, pa.Scalar):
+                given = scalar_value(given, item)
+            anchor = to_storage(given, item, f"{self.column} (anchor)")
         except (TypeError, ValueError, OverflowError) as error:
             raise SchemaError(f"{site.name}: {error}") from error
         return ListPairs(**site.fields(output), column=index, carry=carry, anchor=anchor)

@@ -6,6 +6,7 @@
 #ifndef ORDSTREAM_DECIMAL128_HPP
 #define ORDSTREAM_DECIMAL128_HPP
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include "wide_ops.hpp"
 
@@ -121,6 +122,33 @@ inline Int128 int128_mean(const Int128& total, int64_t n, int64_t power) {
 }
 
 inline double int128_to_double(const Int128& a) { return wide_to_double(Wide{a.high, a.low}); }
+
+// units * 10^-scale, rounded once. `scale` from -38 to 38.
+inline double decimal_to_double(const Int128& units, int scale) {
+    const Int128 size = int128_size(units);
+    const int most = scale < 0 ? -scale : scale;
+    if (size.high == 0 && size.low <= uint64_t{1} << 53 && most <= 22) {    // doubles as they are
+        const double power = int128_to_double(power_of_ten(most));
+        const double whole = static_cast<double>(size.low);
+        const double r = scale < 0 ? whole * power : whole / power;
+        return units.high < 0 ? -r : r;
+    }
+    char text[64];                         // the C library rounds what is written, without a point in it
+    char* at = text + sizeof(text);
+    *--at = 0;
+    for (int exponent = most, digits = 0; exponent || !digits; exponent /= 10, digits++)
+        *--at = static_cast<char>('0' + exponent % 10);
+    if (scale > 0) *--at = '-';
+    *--at = 'e';
+    Int128 rest = size;
+    while (rest.high || rest.low) {
+        uint64_t digit = 0;
+        rest = int128_divide(rest, 10, &digit);
+        *--at = static_cast<char>('0' + digit);
+    }
+    if (units.high < 0) *--at = '-';
+    return std::strtod(at, nullptr);
+}
 
 // The bytes of a column, and back.
 inline void int128_encode(const Int128& a, char* to) {

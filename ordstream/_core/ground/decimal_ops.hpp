@@ -48,6 +48,8 @@ ORD_DECIMAL(LtD, uint8_t, { return int128_less(a, b); });
 ORD_DECIMAL(LeD, uint8_t, { return !int128_less(b, a); });
 ORD_DECIMAL(GtD, uint8_t, { return int128_less(b, a); });
 ORD_DECIMAL(GeD, uint8_t, { return !int128_less(a, b); });
+// Units, and the scale.
+ORD_DECIMAL(ScaledD, double, { return decimal_to_double(a, static_cast<int>(b.low)); });
 #undef ORD_DECIMAL
 
 #define ORD_DECIMAL1(name, in, out, body)                              \
@@ -59,7 +61,6 @@ ORD_DECIMAL(GeD, uint8_t, { return !int128_less(a, b); });
 ORD_DECIMAL1(NegD, Int128, Int128, { return int128_negated(a); });
 ORD_DECIMAL1(AbsD, Int128, Int128, { return int128_size(a); });
 ORD_DECIMAL1(IntToDecimal, int64_t, Int128, { return int128_of(a); });
-ORD_DECIMAL1(DecimalToFloat, Int128, double, { return int128_to_double(a); });
 // What has more than 64 bits is the least int64.
 ORD_DECIMAL1(Small, Int128, int64_t, {
     const int64_t low = static_cast<int64_t>(a.low);
@@ -78,6 +79,7 @@ inline const BinaryEntry* find_decimal_binary(const char* name) {
         {"eq_i128", binary<EqD>, nullptr, 'd', 'b'}, {"ne_i128", binary<NeD>, nullptr, 'd', 'b'},
         {"lt_i128", binary<LtD>, nullptr, 'd', 'b'}, {"le_i128", binary<LeD>, nullptr, 'd', 'b'},
         {"gt_i128", binary<GtD>, nullptr, 'd', 'b'}, {"ge_i128", binary<GeD>, nullptr, 'd', 'b'},
+        {"scaled_f64", binary<ScaledD>, nullptr, 'd', 'f'},
         {nullptr, nullptr, nullptr, 0, 0},
     };
     for (const BinaryEntry* e = table; e->name; e++)
@@ -88,7 +90,7 @@ inline const BinaryEntry* find_decimal_binary(const char* name) {
 inline const UnaryEntry* find_decimal_unary(const char* name) {
     static const UnaryEntry table[] = {
         {"neg_i128", unary<NegD>, nullptr, 'd', 'd'}, {"abs_i128", unary<AbsD>, nullptr, 'd', 'd'},
-        {"i2d", unary<IntToDecimal>, nullptr, 'i', 'd'}, {"d2f", unary<DecimalToFloat>, nullptr, 'd', 'f'},
+        {"i2d", unary<IntToDecimal>, nullptr, 'i', 'd'},
         {"small_i128", unary<Small>, nullptr, 'd', 'i'},
         {"load_i128", unary<LoadDecimal>, nullptr, 'v', 'd'},
         {nullptr, nullptr, nullptr, 0, 0},

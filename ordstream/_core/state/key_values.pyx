@@ -7,7 +7,12 @@ from ordstream._core.ground.chunk cimport PT_BOOL, PT_F32, PT_F64, PT_U64, PT_VI
 from ordstream._core.state.keyed_state cimport KeySpec
 from ordstream._core.state.wide_values cimport wide_value
 
+import pyarrow as pa
+from ordstream.ground.datetimes import check_nanoseconds
 from ordstream.ground.types import is_string, is_wide, storage_type, to_python
+
+
+TIME_NS = pa.time64("ns")
 
 
 cdef object text_or_bytes(bint text, const View* v):
@@ -55,5 +60,7 @@ cdef class KeyReader:
                 elif spec.type[j] == PT_U64:
                     out.append(<uint64_t> v)
                 else:
+                    if t == TIME_NS and v % 1000:
+                        check_nanoseconds(v, t)
                     out.append(to_python(v, t))
         return out[0] if len(out) == 1 else tuple(out)

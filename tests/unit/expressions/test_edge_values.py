@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import math
+import random
 import re
 
 import numpy as np
@@ -175,3 +177,80 @@ def test_what_a_uint64_can_do_it_does_in_all_of_its_range():
     assert sorted(united["u"].to_pylist()) == [2**63 + 5, 2**64 - 1]
     made = base.filter(U.is_not_null()).map(lambda row: {"t": str(row.u)}, schema={"t": str})
     assert both(made, data)["t"].to_pylist() == [str(one) for one in UNSIGNED if one is not None]
+
+
+TIMES = pa.array([86_399_999_999_999, 86_399_999_999_000, None]).cast(pa.time64("ns"))
+
+
+def test_a_time_of_day_of_arrow_keeps_its_nanoseconds():
+    """They were cut off: another row was equal."""
+    table = pa.table(
+        {"t": TIMES, "l": pa.array([[one] for one in TIMES[:2]] + [None], pa.list_(TIMES.type))}
+    )
+    exact, t = TIMES[0], od.col("t")
+    chosen = {
+        "equal": t == exact,
+        "member": t.is_in([exact]),
+        "less": t < exact,
+        "inside": od.col("l").list.contains(exact),
+        "got": od.col("l").list.get(0),
+    }
+    pipeline = od.Pipeline(table.schema).select(**chosen, filled=t.fill_null(exact), same=od.lit(exact))
+    found = pipeline.run(table).table
+    assert found.equals(run_serial(pipeline, table).table)
+    assert [found[name].to_pylist() for name in ("equal", "member", "inside")] == [[True, False, None]] * 3
+    assert found["less"].to_pylist() == [False, True, None]
+    assert found["filled"].combine_chunks().equals(pa.concat_arrays([TIMES[:2], TIMES[:1]]))
+    assert found["same"].combine_chunks().equals(TIMES.take(pa.array([0, 0, 0])))
+    with pytest.raises(ValueError, match=r"23:59:59\.999999999 has nanoseconds"):
+        od.lit(exact, pa.time64("us"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_key_with_nanoseconds_is_no_time_of_python(workers):
+    table = pa.table({"t": TIMES[:2]})
+    pipeline = (
+        od.Pipeline(table.schema)
+        .key_by("t")
+        .process(
+            lambda row, state, emit: None, schema=table.schema, on_flush=lambda key, state, emit: emit(key)
+        )
+    )
+    with pytest.raises(od.OperatorError, match=r"23:59:59\.999999999 has nanoseconds"):
+        pipeline.run(table.cast(table.schema), workers=workers)
+
+
+@pytest.mark.parametrize(
+    ("digits", "scale"),
+    [(18, 2), (18, 6), (16, 0), (15, 15), (15, 30), (10, 2), (38, 0), (38, 10), (38, 38), (30, -4), (9, -3)],
+)
+def test_a_decimal_as_a_float_is_the_nearest(digits, scale):
+    """Units were rounded, then what was divided: a unit in the last place off, in a quarter of the values of
+    18 digits."""
+    rng = random.Random(digits * 100 + scale)
+    units = [rng.randrange(10 ** rng.randrange(1, digits + 1)) * rng.choice([1, -1]) for _ in range(2_000)]
+    units += [0, 10**digits - 1, 1 - 10**digits, 2**53 + 1 if digits > 15 else 1]
+    type_ = pa.decimal128(digits, scale)
+    exact = [decimal.Decimal((int(one < 0), tuple(map(int, str(abs(one)))), -scale)) for one in units]
+    table = pa.table({"x": pa.array(exact, type_)})
+    pipeline = od.Pipeline(table.schema).select(f=od.col("x").cast(float))
+    found = pipeline.run(table).table
+    assert found["f"].to_pylist() == [float(one) for one in exact]
+    assert found.equals(run_serial(pipeline, table).table)
+
+
+def test_uint64_of_a_float_beyond_int64_is_no_null():
+    table = pa.table({"x": [1.0, -1.0, math.nan, 2.0**64, None, 1.8e19]})
+    pipeline = od.Pipeline(table.schema).select(u=od.col("x").cast(pa.uint64(), strict=False))
+    assert pipeline.run(table[:5]).table["u"].to_pylist() == [1, None, None, None, None]
+    with pytest.raises(od.OperatorError, match="serial 6"):
+        pipeline.run(table)
+
+
+def test_weeks_at_the_ends_of_time():
+    ends = pa.array([2**63 - 1, -(2**63) + 7 * 86_400 * 10**9, 0, -1], pa.timestamp("ns"))
+    pipeline = od.Pipeline(pa.table({"t": ends}).schema).select(w=od.col("t").dt.truncate("1w"))
+    week = 7 * 86_400 * 10**9
+    monday = 4 * 86_400 * 10**9
+    wanted = [(one - monday) // week * week + monday for one in ends.cast(pa.int64()).to_pylist()]
+    assert pipeline.run(pa.table({"t": ends})).table["w"].cast(pa.int64()).to_pylist() == wanted

@@ -159,3 +159,10 @@ def test_an_offset_that_is_read_makes_instants():
     assert found["at"].to_pylist() == [*utc, None]
     assert found["nulls"].to_pylist() == [*utc, None]
     assert [None if one is None else one.hour for one in found["there"].to_pylist()] == [12, 14, None]
+
+
+def test_a_day_of_the_year_needs_a_year():
+    """C's strptime makes January of it: 29 days were read, and others refused as no days."""
+    for format_ in ("%j", "%j %H", "%m %j"):
+        with pytest.raises(od.SchemaError, match="%j, the day of a year, needs a year: %Y or %y"):
+            od.Pipeline({"s": str}).select(t=od.col("s").str.to_datetime(format_))

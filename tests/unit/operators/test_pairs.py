@@ -58,3 +58,11 @@ def test_anchored_pairs_by_hand():
     assert run_serial(built, data).rows == [(2, 1), (3, 1), (9, 1)]
     with pytest.raises(od.SchemaError, match="anchor"):
         od.Pipeline(data.schema).flat_map(od.pairs("l", anchor="x"))
+
+
+def test_an_anchor_of_arrow():
+    table = pa.table({"l": pa.array([[1, 3]], pa.list_(pa.timestamp("us")))})
+    pipeline = od.Pipeline(table.schema).flat_map(od.pairs("l", anchor=pa.scalar(3, pa.timestamp("us"))))
+    assert pipeline.run(table).table.cast(pa.schema({"left": "int64", "right": "int64"})).to_pylist() == [
+        {"left": 1, "right": 3}
+    ]

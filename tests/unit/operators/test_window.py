@@ -463,12 +463,15 @@ def test_a_variance_of_finite_values_is_a_number_or_inf(values, cut):
     for value in reversed(values[:-1]):
         apart = merged("var", alone("var", value), apart)
     exact = squares_of(values)
+    # of values a few units in the last place apart the mean is rounded to one of them
+    span = Fraction(max(values)) - Fraction(min(values))
+    close = span < 16 * Fraction(math.ulp(max(map(abs, values))))
     for state in (parts[2], merged("var", parts[0], parts[1]), apart):
         assert math.isfinite(state[0])
         variance, deviation = running_value("var", state), running_value("std", state)
         assert variance >= 0
         assert deviation == math.sqrt(variance)
-        if exact > Fraction(sys.float_info.max) * 2:
+        if exact > Fraction(sys.float_info.max) * 2 and not close:
             assert variance == math.inf
         elif exact < Fraction(sys.float_info.max) / 100:  # a merge multiplies by both counts first
             assert variance < math.inf
