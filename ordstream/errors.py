@@ -175,10 +175,9 @@ def type_and_text(error: BaseException, most: int = 1000) -> tuple[str, str]:
         text += (
             "; a key's state begins as an object without fields: declare state={'n': int}, or give init=dict"
         )
-    if (
-        type(error) is AttributeError
-        and type(getattr(error, "obj", None)) is tuple
-        and error.name in _CHANGING
+    changing = type(error) is AttributeError and error.name in _CHANGING
+    if (changing and type(getattr(error, "obj", None)) is tuple) or (
+        type(error) is TypeError and text == "'tuple' object does not support item assignment"
     ):
         text += (
             "; a list of a declared state is read as a tuple: assign a new one, state.x = [*state.x, value]"

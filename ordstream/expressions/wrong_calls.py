@@ -67,9 +67,13 @@ _WORDS: dict[str, dict[str, str]] = {
         ),
         "how": "every row of the left is given, as with how='left'; leave it out",
     },
-    "head tail": {"by subset on": "key_by(column) in front", "k": "n="},
+    "head tail": {
+        "by subset on key partition_by over group_by": "key_by(column) in front",
+        "k rows": "n=",
+    },
     "map flat_map map_batches process": {
         "returns return_dtype dtype output_type out_type result_type": "schema={'column': type}",
+        "output outputs output_schema out_schema": "schema={'column': type}",
         "axis": "a function gets a row; leave it out",
     },
     "filter assert_that branch": {"*": "a condition is written od.col('x') == value"},
@@ -113,6 +117,15 @@ _WORDS: dict[str, dict[str, str]] = {
         "slide hop step advance slideDuration": "every=",
         "closed": _ENDS,
     },
+    "calendar": {
+        "tz time_zone timezone zone": (
+            "the zone is that of the time column: with_columns(ts=od.col('ts').dt.convert_time_zone(zone)) "
+            "in front"
+        ),
+        "every period size window freq": "calendar('1mo'), the length",
+        "closed": _ENDS,
+    },
+    "retry": {"attempts times max_attempts retries max_retries tries stop": "n=: so many times more"},
     "session": {"gap threshold gap_duration gapDuration": "session('30m'), the timeout"},
     "rolling": {"window window_size": "rolling('5m') of time, or rows(20)"},
     "rows": {"window window_size preceding": "rows(20), the row itself among them"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +45,9 @@ def kinds(given: Any) -> str:
     """
     if _are_values(given):
         return f"{KINDS}; columns with values become a table by pyarrow.table(data): begin with that"
+    decimal = re.fullmatch(r"(?i)(?:decimal|numeric)(?:128)?\s*[(\[]([^)\]]*)[)\]]", str(given).strip())
+    if decimal:
+        return f"{KINDS}; for {given!r:.100} write pa.decimal128({decimal[1].strip()})"
     name = given.strip() if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
     ours = _OURS.get(name.lower())
     return KINDS if ours is None else f"{KINDS}; for {given!r:.100} write {ours}"

@@ -60,6 +60,10 @@ X, S, TS = od.col("x"), od.col("s"), od.col("ts")
         (lambda: S.str.len_chars(1), r"^str\.len_chars\(\) .*; the call is str\.len_chars\(\)$"),
         (lambda: od.when(), r"^when\(\) .*; the call is when\(condition, value=<by then\(value\)>\)$"),
         (lambda: P.top_k(2, "x", reverse=True), r"'reverse': descending=False for the smallest, with key="),
+        (lambda: P.map(len, output={"n": int}), r"'output': schema=\{'column': type\}; the call is map"),
+        (lambda: K.head(3, key="k"), r"'key': key_by\(column\) in front; the call is head\("),
+        (lambda: od.calendar("1mo", tz="UTC"), r"'tz': the zone is that of the time column: .* in front;"),
+        (lambda: od.retry(attempts=3), r"'attempts': n=: so many times more; the call is retry\("),
         (lambda: od.col("l").list[0], r"`\.list` has no items: an element is \.list\.get\(0\)"),
     ],
 )
@@ -114,6 +118,7 @@ def test_a_wrong_call_is_a_type_error_that_says_what_to_write(make, text):
         (lambda: P.shed("1ms", "k", delta=2), "^shed_1: delta must lie between 0 and 1, not 2$"),
         (lambda: K.window(od.rows(2)).aggregate(n=od.count(), emit="both"), "^rolling_1: od.rows has a win"),
         (lambda: S + S.str, r"^s\.str \(Strings\) can't be a constant"),
+        (lambda: X.cast("decimal(10, 2)"), r"for 'decimal\(10, 2\)' write pa\.decimal128\(10, 2\)$"),
         (lambda: P.filter(od.sum("x")), r"got od\.sum\('x'\)$"),
     ],
 )
@@ -156,6 +161,10 @@ def test_an_error_from_inside_stays_as_it_is():
         P.filter(od.col("y") > 1)
 
 
+def changes_an_item(row, state, emit):
+    state.n[0] = 1
+
+
 @pytest.mark.parametrize(
     ("function", "state", "text"),
     [
@@ -165,6 +174,7 @@ def test_an_error_from_inside_stays_as_it_is():
             {"n": pa.list_(pa.int64())},
             r"= \[\*state\.x, value\]",
         ),
+        (changes_an_item, {"n": pa.list_(pa.int64())}, r"item assignment; .*= \[\*state\.x, value\]"),
     ],
 )
 def test_a_state_that_is_used_as_it_is_not(function, state, text):
