@@ -99,7 +99,9 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("way", [{"workers": 0}, {"workers": 2, "chunk_rows": 16}], ids=str)
+@pytest.mark.parametrize(
+    "way", [{"workers": 0, "chunk_rows": 64}, {"workers": 2, "chunk_rows": 16}], ids=str
+)
 @pytest.mark.parametrize("kind", GIVEN)
 def test_states_of_functions_that_grow(kind, way):
     """Their number of keys alone was counted."""

@@ -18,6 +18,7 @@ import sysconfig
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+from ordstream.errors import told
 from ordstream.ground.columns_read import columns_read
 from ordstream.ground.numbers import WITH_NULLS, dtype_of
 from ordstream.ground.function_arrays import fit_array, numpy_array
@@ -41,6 +42,18 @@ cdef extern from *:
     """
     void* ord_plain_array(PyObject*, PyObject*, Py_ssize_t) noexcept
     void* ord_input_array(PyObject*, PyObject*, Py_ssize_t) noexcept
+
+cdef object of_batch(object error, int32_t n):
+    """The error of a batch none of whose rows fails alone."""
+    if n == 1:
+        return error
+    found = RuntimeError(
+        f"the function failed on a batch of {n:,} rows, and on none of them alone: {told(error)}. A row's "
+        "answer must be its own: flat_map and process give another number of rows, process has a state"
+    )
+    found.__cause__ = error
+    return found
+
 
 cdef object NUMPY_EMPTY = np.empty
 cdef object NUMPY_ARRAY = np.ndarray
@@ -136,10 +149,14 @@ cdef class BatchKernel(PythonKernel):
                 self.put_back(held)
                 if out == c:
                     return c
-            except Exception:                            # only smaller batches show which row failed
+            except Exception as error:                   # only smaller batches show which row failed
                 if out == NULL:
                     out = self.new_output(w, n)
                 ended = self.in_halves(w, c, rows, n, out)
+                if not ended and self.kernel.on_error != ON_ERROR_SKIP:     # no row alone: the batch
+                    out.n = 0
+                    out.slots = 0
+                    ended = self.failed(c, row_slot(c, 0) if rows == NULL else rows[0], of_batch(error, n))
             # an interrupt belongs to the first row: nothing was delivered
             except BaseException as error:
                 self.failed(c, row_slot(c, 0), error)

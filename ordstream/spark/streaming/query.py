@@ -24,7 +24,7 @@ from ordstream.spark.streaming.balancing import figures
 from ordstream.spark.streaming.called_by import called_by, hang_up
 from ordstream.spark.streaming.epoch_figures import Reports, tell
 from ordstream.spark.streaming.epoch_log import EpochLog
-from ordstream.spark.streaming.epoch_manifest import OUTPUT, EpochManifest
+from ordstream.spark.streaming.epoch_manifest import EpochManifest
 from ordstream.spark.streaming.epoch_runner import EpochRunner, OnEpoch
 from ordstream.spark.streaming.failures import (
     StreamStopped,
@@ -36,21 +36,13 @@ from ordstream.spark.streaming.failures import (
 from ordstream.spark.streaming.file_source_log import check_names
 from ordstream.spark.streaming.hushed import hushed
 from ordstream.spark.streaming.micro_batch import MicroBatch, Sorting
-from ordstream.spark.streaming.sinks.sink import Epoch, OutputFile, Sink, StreamInfo, failed_on
+from ordstream.spark.streaming.sinks.committed import epoch_of, held_again
+from ordstream.spark.streaming.sinks.sink import Epoch, Sink, StreamInfo, failed_on
 from ordstream.spark.streaming.spark_log import SPARK, query_id
 
 #: Epochs whose figures a query keeps.
 REMEMBERED = 100
 WAIT_SECONDS = 0.05
-
-
-def epoch_of(log: EpochLog, manifest: EpochManifest) -> Epoch:
-    """A committed epoch as sinks take it."""
-    files = [
-        OutputFile(log.folder / OUTPUT / one["file"], one["rows"], one["bytes"], one.get("crc32", ""))
-        for one in manifest.output
-    ]
-    return Epoch(manifest.number, files, OrderTag(*manifest.emitted_through))
 
 
 def _name(sink: Sink) -> str:
@@ -102,6 +94,8 @@ class Delivery:
                     f"{self._log.folder} ends at epoch {newest}: it was taken back. Give the sink another "
                     "target, or take it back too: od.spark.sinks.take_back(sink, checkpoint)"
                 )
+            if found is not None and (epoch := held_again(self._log, sink, newest)) is not None:
+                self._hand(sink, epoch)
             for manifest in self._log.all(through):
                 self._hand(sink, epoch_of(self._log, manifest))
 

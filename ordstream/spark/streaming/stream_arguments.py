@@ -19,6 +19,7 @@ from ordstream.ground.duration import nanoseconds, of_arrow
 from ordstream.spark.balancer import Balancer
 from ordstream.spark.grouping import KINDS, NAMES
 from ordstream.spark.names import find_column, is_case_sensitive
+from ordstream.spark.streaming.sinks.function import Function
 from ordstream.spark.streaming.sinks.sink import Sink
 
 #: Keywords of Spark's `trigger`.
@@ -61,6 +62,13 @@ def sinks_of(sink: Any) -> list[Sink]:
             raise PlanError(
                 f"sink takes a sink of ordstream.spark.streaming.sinks, or an object with open, delivered, "
                 f"deliver and close; got {type(one).__name__}"
+            )
+    names = [one.name for one in sinks if isinstance(one, Function)]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(
+                f"sink: two functions are called {name!r}, under which one of them is noted in the "
+                "checkpoint: Function(f, name=...)"
             )
     return sinks
 

@@ -518,3 +518,48 @@ def test_a_time_of_day_with_nanoseconds_says_what_to_do(format_):
     same = od.Pipeline(rows.schema).map_batches(lambda batch: batch, schema=rows.schema, format=format_)
     with pytest.raises(od.OperatorError, match=r"serial 2.*nanoseconds.*cast"):
         same.run(rows, workers=1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("chunk_rows", [7, 64, None])
+def test_a_batch_that_fails_and_none_of_its_rows(workers, chunk_rows):
+    """It was given again in pieces until it worked: rows that are not there twice, say, stayed twice."""
+    table = pa.table({"k": [i % 3 for i in range(1_000)]})
+    options = {"workers": workers, "chunk_rows": chunk_rows}
+
+    def once_each(batch):
+        return batch.drop_duplicates()
+
+    def short(batch):
+        if len(batch) > 3:
+            raise OSError("at most 3")
+        return batch
+
+    for function, text in ((once_each, "ValueError: column 'k' has 3 values for"), (short, "OSError: at")):
+        pipeline = od.Pipeline(table.schema).map_batches(function, schema={"k": int}, format="pandas")
+        with pytest.raises(od.OperatorError, match=rf"on none of them alone: {text}.*flat_map and") as run:
+            pipeline.run(table, **options)
+        assert isinstance(run.value.__cause__.__cause__, ValueError | OSError)
+        before = pipeline.stream(table, **options)
+        with pytest.raises(od.OperatorError):
+            assert sum(batch.num_rows for batch in before) < run.value.serial
+
+
+def test_a_row_that_fails_once_is_not_tried_again():
+    """Who wants that says so: od.retry."""
+    left = [ValueError("busy")]
+
+    def at_times(batch):
+        if left:
+            raise left.pop()
+        return batch
+
+    table = pa.table({"k": [1]})
+    pipeline = od.Pipeline(table.schema).map_batches(at_times, schema={"k": int}, format="arrow")
+    with pytest.raises(od.OperatorError, match=r"serial 1: ValueError: busy"):
+        pipeline.run(table)
+    left.append(ValueError("busy"))
+    again = od.Pipeline(table.schema).map_batches(
+        at_times, schema={"k": int}, format="arrow", on_error=od.retry(1)
+    )
+    assert again.run(table).table == table

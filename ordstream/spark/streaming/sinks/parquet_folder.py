@@ -34,7 +34,8 @@ class ParquetFolder:
 
     A file is a hard link to the committed one, or a copy where the folder is on another file system. An
     epoch without rows has no file. The newest files tell how far the stream was delivered, so older ones may
-    be taken away; a newest one that is taken away comes again at the next start.
+    be taken away. What is taken away behind the newest one that is left comes again at the next start, and
+    where none is left, the whole output.
 
     Parameters
     ----------
