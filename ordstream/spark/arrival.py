@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pyspark import TaskContext
 
-from ordstream.errors import SourceError
+from ordstream.errors import SourceError, shown
 from ordstream.ground.datetimes import UTC_ZONES
 from ordstream.ground.nested_cast import cast_column
 from ordstream.ground.packed_types import is_any_list
@@ -44,8 +44,26 @@ def read_column(batch: pa.RecordBatch, name: str, column: pa.Field) -> pa.Array:
         return cast_column(given, column.type)
     except pa.ArrowException as error:
         raise SourceError(
-            f"arriving rows don't fit the pipeline's source: column {column.name!r}: {error}"
+            f"arriving rows don't fit the pipeline's source: column {column.name!r}, value "
+            f"{_first_unfit(given, column.type)}: {error}; cast it in Spark, or give the pipeline another "
+            f"type than {column.type}"
         ) from error
+
+
+def _first_unfit(given: pa.Array, wanted: pa.DataType) -> str:
+    """The first value that a cast refuses, where it refuses one, as a text."""
+    first, behind = 0, len(given)
+    while behind - first > 1:
+        middle = (first + behind) // 2
+        try:
+            cast_column(given[first:middle], wanted)
+            first = middle
+        except pa.ArrowException:
+            behind = middle
+    try:
+        return shown(given[first].as_py(), 80)
+    except Exception:  # Python may have none for it
+        return f"<{given.type}>"
 
 
 def _mixes(given: pa.DataType, wanted: pa.DataType) -> bool:

@@ -136,7 +136,7 @@ def test_late_rows_have_the_names_and_types_of_the_source(tmp_path):
     found = as_in_source(arrival, rows)
     assert found.to_pylist() == [{"ts": 5, "n": 7, "place": "here"}]
     assert found.schema.types == [pa.int32(), pa.int16(), pa.string()]
-    with pytest.raises(SourceError, match=r"don't fit the pipeline's source: column 'n'.*40000"):
+    with pytest.raises(SourceError, match=r"source: column 'n', value 40000: .*; cast it in Spark"):
         as_in_source(arrival, rows.set_column(1, "c1", pa.array([40_000])))
 
 
