@@ -248,7 +248,7 @@ def test_within_a_kind_values_are_checked_as_they_come(spark):
     wide = od.Pipeline(pa.schema([("c", pa.float64()), ("d", pa.float64())]))
     assert apply(wide, frame, order_by="c").collect() == [(300.0, 12.5)]
     narrow = od.Pipeline(pa.schema([("c", pa.int8())]))
-    with pytest.raises(Exception, match="column 'c': Integer value 300 not in range"):
+    with pytest.raises(Exception, match="column 'c', value 300: Integer value 300 not in range"):
         apply(narrow, frame, order_by="c").collect()
     assert apply(od.Pipeline(frame), frame, order_by="d").collect() == [(300, Decimal("12.50"))]
 
